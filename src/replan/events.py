@@ -1,0 +1,256 @@
+"""What a run tells the outside while it runs. An event is a signal, never the state.
+
+Each has `type` (on the wire; the class is its CamelCase) and `run_id`. Events marked *live* are best effort: they come while a step runs, are
+not journalled, and are not repeated by a resume. `step_id` is None in a plain `Agent`.
+"""
+
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from .encoding import JSON, JSONObject
+from .usage import Usage
+
+Phase: TypeAlias = Literal["plan", "execute", "replan", "synthesize", "compact", "subagent", "init"]
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+class Event(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of all events."""
+
+    live: ClassVar[bool] = False
+    run_id: str
+
+
+class RunStart(Event, tag="run.start"):
+    """The run begins. Not repeated by a resume."""
+
+    goal: str
+    agent: str
+
+
+class RunComplete(Event, tag="run.complete"):
+    """The run has ended: `complete`, `paused`, `stopped`, `failed` or `cancelled`."""
+
+    status: str
+    stop_reason: str | None = None
+    usage: Usage
+    seconds: float
+
+
+class PlanThoughtDelta(Event, tag="plan.thought-delta"):
+    """*Live.* A piece of the planner's thought."""
+
+    live = True
+    delta: str
+
+
+class PlanStepAdded(Event, tag="plan.step-added"):
+    """*Live.* A step whose description is complete, while the plan is still being written."""
+
+    live = True
+    index: int
+    id: str
+    description: str
+
+
+class PlanCreated(Event, tag="plan.created"):
+    """The plan, as it will be executed. Repeated by a resume. `fallback` is set when the planner gave none that was usable."""
+
+    plan: JSONObject
+    fallback: bool = False
+
+
+class PlanRevised(Event, tag="plan.revised"):
+    """The plan after a revision; finished steps are not in it."""
+
+    plan: JSONObject
+    reason: str
+
+
+class StepStart(Event, tag="step.start"):
+    """A step begins. `kind` is `open`, `bound` or `direct`."""
+
+    step_id: str
+    index: int
+    description: str
+    kind: str
+
+
+class StepTextDelta(Event, tag="step.text-delta"):
+    """*Live.* A piece of the executor's text."""
+
+    live = True
+    step_id: str | None
+    delta: str
+
+
+class StepReasoningDelta(Event, tag="step.reasoning-delta"):
+    """*Live.* A piece of the executor's thoughts."""
+
+    live = True
+    step_id: str | None
+    delta: str
+
+
+class StepToolCall(Event, tag="step.tool-call"):
+    """A tool is about to be called. `name` is the tool's own name, `tool` what the model calls it."""
+
+    step_id: str | None
+    call_id: str
+    tool: str
+    name: str
+    server: str | None = None
+    arguments: JSONObject
+
+
+class StepToolProgress(Event, tag="step.tool-progress"):
+    """*Live.* How far a call is; `total` is None where the tool does not know."""
+
+    live = True
+    step_id: str | None
+    call_id: str
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class StepToolResult(Event, tag="step.tool-result"):
+    """A tool call has its result. `ok` is False for an error that the model reads."""
+
+    step_id: str | None
+    call_id: str
+    tool: str
+    ok: bool
+    output: str
+    seconds: float
+
+
+class StepComplete(Event, tag="step.complete"):
+    """A step has ended. `blocked` says that it could not do what it was for."""
+
+    step_id: str
+    summary: str
+    ok: bool
+    blocked: bool
+    seconds: float
+
+
+class ReplanDecision(Event, tag="replan.decision"):
+    """What follows a step: `continue`, `revise` or `finish`."""
+
+    mode: Literal["continue", "revise", "finish"]
+    reason: str
+    cause: Literal["last-step", "clean-step", "llm-decision"]
+
+
+class RevisionsExceeded(Event, tag="revisions.exceeded"):
+    """The replanner asked for one more revision than `cap`."""
+
+    cap: int
+
+
+class BudgetExceeded(Event, tag="budget.exceeded"):
+    """A limit of the run is reached; `tokens` is the amount (calls for `tool-calls`), `cap` the limit."""
+
+    kind: Literal["input", "output", "reasoning", "total", "tool-calls", "iterations"]
+    tokens: int
+    cap: int
+
+
+class FinalTextDelta(Event, tag="final.text-delta"):
+    """*Live.* A piece of the answer."""
+
+    live = True
+    delta: str
+
+
+class FinalReasoningDelta(Event, tag="final.reasoning-delta"):
+    """*Live.* A piece of the thoughts behind the answer."""
+
+    live = True
+    delta: str
+
+
+class Final(Event, tag="final"):
+    """The answer."""
+
+    text: str
+    output: JSON = None
+
+
+class UsageReported(Event, tag="usage"):
+    """What one model call used."""
+
+    phase: Phase
+    model: str
+    usage: Usage
+
+
+class Retry(Event, tag="retry"):
+    """*Live.* A model call is about to be repeated; what it streamed so far is void. `delay` is in seconds."""
+
+    live = True
+    phase: Phase
+    step_id: str | None = None
+    attempt: int
+    error: str
+    delay: float
+
+
+class Log(Event, tag="log"):
+    """A remark for whoever watches."""
+
+    level: Level
+    message: str
+
+
+class Error(Event, tag="error"):
+    """Something failed. Whether the run goes on is told by what follows."""
+
+    phase: Phase
+    message: str
+    kind: str
+
+
+AnyEvent: TypeAlias = (
+    RunStart
+    | RunComplete
+    | PlanThoughtDelta
+    | PlanStepAdded
+    | PlanCreated
+    | PlanRevised
+    | StepStart
+    | StepTextDelta
+    | StepReasoningDelta
+    | StepToolCall
+    | StepToolProgress
+    | StepToolResult
+    | StepComplete
+    | ReplanDecision
+    | RevisionsExceeded
+    | BudgetExceeded
+    | FinalTextDelta
+    | FinalReasoningDelta
+    | Final
+    | UsageReported
+    | Retry
+    | Log
+    | Error
+)
+
+
+def to_json(event: Event) -> JSONObject:
+    """The event as plain JSON, `type` included."""
+    return msgspec.to_builtins(event)
+
+
+def from_json(data: JSON) -> AnyEvent:
+    """The event that `to_json` described. Raises `ValueError` where it is none."""
+    return msgspec.convert(data, AnyEvent)
+
+
+__all__ = sorted([cls.__name__ for cls in Event.__subclasses__()] + ["AnyEvent", "Event", "from_json", "to_json"])  # pyright: ignore[reportUnsupportedDunderAll]  # one list of events is enough
+
+

@@ -1,0 +1,152 @@
+"""Messages: what a conversation consists of, the same for every provider.
+
+All are frozen; a history is a list of them. A history is valid when each tool call of an assistant message is answered by
+exactly one `ToolResult`, in the order of the calls, before the next message of another role.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from .encoding import JSON, JSONObject
+
+__all__ = [
+    "Assistant",
+    "Audio",
+    "File",
+    "Image",
+    "Message",
+    "Part",
+    "Refusal",
+    "Text",
+    "Thinking",
+    "ToolCall",
+    "ToolResult",
+    "User",
+    "from_json",
+    "to_json",
+    "user",
+]
+
+
+class Text(Struct, frozen=True, tag="text"):
+    """Plain text."""
+
+    text: str
+
+
+class Thinking(Struct, frozen=True, tag="thinking", omit_defaults=True):
+    """A thought of the model. `signature` and `data` are the provider's own and go back to it unchanged."""
+
+    text: str
+    signature: str | None = None
+    provider: str | None = None
+    data: JSON = None
+
+
+class Refusal(Struct, frozen=True, tag="refusal"):
+    """The model's words for refusing."""
+
+    text: str
+
+
+class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
+    """A call that the model asks for. `call_id` is unique in the run.
+
+    `arguments` is always an object; where the model wrote something that is none, it is empty and `raw` holds what was written.
+    """
+
+    call_id: str
+    name: str
+    arguments: JSONObject
+    raw: str | None = None
+
+
+class Image(Struct, frozen=True, tag="image", omit_defaults=True):
+    """An image: its bytes, or where it lies (`url`, also a path of an artifact)."""
+
+    mime: str
+    data: bytes | None = None
+    url: str | None = None
+
+
+class Audio(Struct, frozen=True, tag="audio", omit_defaults=True):
+    """A sound: its bytes, or where it lies."""
+
+    mime: str
+    data: bytes | None = None
+    url: str | None = None
+
+
+class File(Struct, frozen=True, tag="file", omit_defaults=True):
+    """Any other file: its bytes, or where it lies."""
+
+    mime: str
+    name: str = ""
+    data: bytes | None = None
+    url: str | None = None
+
+
+Part: TypeAlias = Text | Thinking | Refusal | ToolCall | Image | Audio | File
+Content: TypeAlias = Text | Image | Audio | File
+
+
+class User(Struct, frozen=True, tag_field="role", tag="user"):
+    """What the user, or the runtime in the user's place, says."""
+
+    content: tuple[Content, ...]
+
+
+class Assistant(Struct, frozen=True, tag_field="role", tag="assistant"):
+    """One reply of a model."""
+
+    content: tuple[Text | Thinking | Refusal | ToolCall, ...]
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined."""
+        return "".join(part.text for part in self.content if isinstance(part, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in order."""
+        return tuple(part for part in self.content if isinstance(part, ToolCall))
+
+    @property
+    def refusal(self) -> str | None:
+        """The model's words for refusing, if it did."""
+        return next((part.text for part in self.content if isinstance(part, Refusal)), None)
+
+
+class ToolResult(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):
+    """The one answer to a tool call. `structured` is for programs; a model gets `content`."""
+
+    call_id: str
+    name: str
+    content: tuple[Content, ...]
+    is_error: bool = False
+    structured: JSON = None
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined by line breaks."""
+        return "\n".join(part.text for part in self.content if isinstance(part, Text))
+
+
+Message: TypeAlias = User | Assistant | ToolResult
+
+
+def user(text: str) -> User:
+    """A user message of one text."""
+    return User((Text(text),))
+
+
+def to_json(message: Message) -> JSONObject:
+    """The message as plain JSON (bytes as base64)."""
+    return msgspec.to_builtins(message)
+
+
+def from_json(data: JSON) -> Message:
+    """The message that `to_json` described. Raises `ValueError` where it is none."""
+    return msgspec.convert(data, Message)
