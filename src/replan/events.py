@@ -23,14 +23,14 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="type"):
     run_id: str
 
 
-class RunStart(Event, tag="run.start"):
+class RunStart(Event, kw_only=True, tag="run.start"):
     """The run begins. Not repeated by a resume."""
 
     goal: str
     agent: str
 
 
-class RunComplete(Event, tag="run.complete"):
+class RunComplete(Event, kw_only=True, tag="run.complete"):
     """The run has ended: `complete`, `paused`, `stopped`, `failed` or `cancelled`."""
 
     status: str
@@ -39,14 +39,14 @@ class RunComplete(Event, tag="run.complete"):
     seconds: float
 
 
-class PlanThoughtDelta(Event, tag="plan.thought-delta"):
+class PlanThoughtDelta(Event, kw_only=True, tag="plan.thought-delta"):
     """*Live.* A piece of the planner's thought."""
 
     live = True
     delta: str
 
 
-class PlanStepAdded(Event, tag="plan.step-added"):
+class PlanStepAdded(Event, kw_only=True, tag="plan.step-added"):
     """*Live.* A step whose description is complete, while the plan is still being written."""
 
     live = True
@@ -55,21 +55,21 @@ class PlanStepAdded(Event, tag="plan.step-added"):
     description: str
 
 
-class PlanCreated(Event, tag="plan.created"):
+class PlanCreated(Event, kw_only=True, tag="plan.created"):
     """The plan, as it will be executed. Repeated by a resume. `fallback` is set when the planner gave none that was usable."""
 
     plan: JSONObject
     fallback: bool = False
 
 
-class PlanRevised(Event, tag="plan.revised"):
+class PlanRevised(Event, kw_only=True, tag="plan.revised"):
     """The plan after a revision; finished steps are not in it."""
 
     plan: JSONObject
     reason: str
 
 
-class StepStart(Event, tag="step.start"):
+class StepStart(Event, kw_only=True, tag="step.start"):
     """A step begins. `kind` is `open`, `bound` or `direct`."""
 
     step_id: str
@@ -78,7 +78,7 @@ class StepStart(Event, tag="step.start"):
     kind: str
 
 
-class StepTextDelta(Event, tag="step.text-delta"):
+class StepTextDelta(Event, kw_only=True, tag="step.text-delta"):
     """*Live.* A piece of the executor's text."""
 
     live = True
@@ -86,7 +86,7 @@ class StepTextDelta(Event, tag="step.text-delta"):
     delta: str
 
 
-class StepReasoningDelta(Event, tag="step.reasoning-delta"):
+class StepReasoningDelta(Event, kw_only=True, tag="step.reasoning-delta"):
     """*Live.* A piece of the executor's thoughts."""
 
     live = True
@@ -94,7 +94,7 @@ class StepReasoningDelta(Event, tag="step.reasoning-delta"):
     delta: str
 
 
-class StepToolCall(Event, tag="step.tool-call"):
+class StepToolCall(Event, kw_only=True, tag="step.tool-call"):
     """A tool is about to be called. `name` is the tool's own name, `tool` what the model calls it."""
 
     step_id: str | None
@@ -105,7 +105,7 @@ class StepToolCall(Event, tag="step.tool-call"):
     arguments: JSONObject
 
 
-class StepToolProgress(Event, tag="step.tool-progress"):
+class StepToolProgress(Event, kw_only=True, tag="step.tool-progress"):
     """*Live.* How far a call is; `total` is None where the tool does not know."""
 
     live = True
@@ -116,7 +116,7 @@ class StepToolProgress(Event, tag="step.tool-progress"):
     message: str | None = None
 
 
-class StepToolResult(Event, tag="step.tool-result"):
+class StepToolResult(Event, kw_only=True, tag="step.tool-result"):
     """A tool call has its result. `ok` is False for an error that the model reads."""
 
     step_id: str | None
@@ -127,7 +127,7 @@ class StepToolResult(Event, tag="step.tool-result"):
     seconds: float
 
 
-class StepComplete(Event, tag="step.complete"):
+class StepComplete(Event, kw_only=True, tag="step.complete"):
     """A step has ended. `blocked` says that it could not do what it was for."""
 
     step_id: str
@@ -137,7 +137,7 @@ class StepComplete(Event, tag="step.complete"):
     seconds: float
 
 
-class ReplanDecision(Event, tag="replan.decision"):
+class ReplanDecision(Event, kw_only=True, tag="replan.decision"):
     """What follows a step: `continue`, `revise` or `finish`."""
 
     mode: Literal["continue", "revise", "finish"]
@@ -145,13 +145,13 @@ class ReplanDecision(Event, tag="replan.decision"):
     cause: Literal["last-step", "clean-step", "llm-decision"]
 
 
-class RevisionsExceeded(Event, tag="revisions.exceeded"):
+class RevisionsExceeded(Event, kw_only=True, tag="revisions.exceeded"):
     """The replanner asked for one more revision than `cap`."""
 
     cap: int
 
 
-class BudgetExceeded(Event, tag="budget.exceeded"):
+class BudgetExceeded(Event, kw_only=True, tag="budget.exceeded"):
     """A limit of the run is reached; `tokens` is the amount (calls for `tool-calls`), `cap` the limit."""
 
     kind: Literal["input", "output", "reasoning", "total", "tool-calls", "iterations"]
@@ -159,28 +159,28 @@ class BudgetExceeded(Event, tag="budget.exceeded"):
     cap: int
 
 
-class FinalTextDelta(Event, tag="final.text-delta"):
+class FinalTextDelta(Event, kw_only=True, tag="final.text-delta"):
     """*Live.* A piece of the answer."""
 
     live = True
     delta: str
 
 
-class FinalReasoningDelta(Event, tag="final.reasoning-delta"):
+class FinalReasoningDelta(Event, kw_only=True, tag="final.reasoning-delta"):
     """*Live.* A piece of the thoughts behind the answer."""
 
     live = True
     delta: str
 
 
-class Final(Event, tag="final"):
+class Final(Event, kw_only=True, tag="final"):
     """The answer."""
 
     text: str
     output: JSON = None
 
 
-class UsageReported(Event, tag="usage"):
+class UsageReported(Event, kw_only=True, tag="usage"):
     """What one model call used."""
 
     phase: Phase
@@ -188,7 +188,7 @@ class UsageReported(Event, tag="usage"):
     usage: Usage
 
 
-class Retry(Event, tag="retry"):
+class Retry(Event, kw_only=True, tag="retry"):
     """*Live.* A model call is about to be repeated; what it streamed so far is void. `delay` is in seconds."""
 
     live = True
@@ -199,14 +199,14 @@ class Retry(Event, tag="retry"):
     delay: float
 
 
-class Log(Event, tag="log"):
+class Log(Event, kw_only=True, tag="log"):
     """A remark for whoever watches."""
 
     level: Level
     message: str
 
 
-class Error(Event, tag="error"):
+class Error(Event, kw_only=True, tag="error"):
     """Something failed. Whether the run goes on is told by what follows."""
 
     phase: Phase
