@@ -1,0 +1,8 @@
+"""Tools: functions as tools, checking and repairing arguments, names."""
+
+from .arguments import prepare
+from .function import FunctionTool, tool
+from .names import nearest, unknown_tool_text
+from .toolbox import Toolbox
+
+__all__ = ["FunctionTool", "Toolbox", "nearest", "prepare", "tool", "unknown_tool_text"]
