@@ -1,0 +1,83 @@
+"""The SDK's streamable HTTP transport on a client that says what went wrong. Imports the SDK."""
+
+import inspect
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp.shared._stream_protocols import ReadStream, WriteStream
+
+from ..encoding import clean_text, decode
+from .config import HttpServer
+
+__all__ = ["FAULT", "http_transport"]
+
+FAULT = "replan/fault"
+"""The key in a JSON-RPC error's data under which this client says what happened below JSON-RPC."""
+
+_SHOWN = 300
+
+
+class _Client(httpx2.AsyncClient):
+    """Answers every failure with a JSON-RPC error, so that it concerns one request and not the whole connection."""
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        try:
+            response = await super().send(request, **options)
+            if response.status_code >= 400 or "json" in response.headers.get("content-type", ""):
+                await response.aread()
+        except httpx2.TransportError as error:
+            fault = "unsent" if isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout)) else "broken"
+            detail = clean_text(str(error)) or "no details"
+            return _answer(request, 503, f"cannot reach {_place(request)}: {type(error).__name__}: {detail}", fault)
+        if response.status_code < 400:
+            return response
+        return _failure(request, response)
+
+
+def _failure(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
+    status, text = response.status_code, clean_text(response.text).strip()
+    lost = status == 404 or (status == 400 and "session" in text.lower())
+    if "mcp-session-id" in request.headers and lost:
+        return _answer(request, status, "the server no longer knows this session", "session")
+    if status == 401:
+        return _answer(request, status, f"{_place(request)} needs authorization (HTTP 401)", "unauthorized")
+    if _is_rpc_error(text):
+        return response
+    return _answer(request, status, f"{_place(request)} answered HTTP {status}: {text[:_SHOWN] or 'no text'}", "status")
+
+
+def _is_rpc_error(text: str) -> bool:
+    try:
+        value = decode(text)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and isinstance(value.get("error"), dict)  # pyright: ignore[reportUnknownMemberType]  # any JSON
+
+
+def _answer(request: httpx2.Request, status: int, message: str, fault: str) -> httpx2.Response:
+    error = {"code": -32000, "message": message, "data": {FAULT: fault}}
+    return httpx2.Response(status, json={"jsonrpc": "2.0", "id": None, "error": error}, request=request)
+
+
+def _place(request: httpx2.Request) -> str:
+    return str(request.url.copy_with(userinfo=b"", query=None, fragment=None))
+
+
+@asynccontextmanager
+async def http_transport(
+    server: HttpServer,
+) -> AsyncGenerator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
+    """The streams of a connection to the server, with its headers of this moment."""
+    headers = dict(server.headers or {})
+    if server.get_headers is not None:
+        fresh = server.get_headers()
+        headers.update(await fresh if inspect.isawaitable(fresh) else fresh)
+    # How long a request may take is decided where calls are made; a stream may be silent for long.
+    timeout = httpx2.Timeout(server.connect_timeout, read=None)
+    async with _Client(headers=headers, timeout=timeout) as client:
+        async with streamable_http_client(server.url, http_client=client) as streams:
+            yield streams

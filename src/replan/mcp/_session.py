@@ -1,0 +1,209 @@
+"""One SDK session: shaking hands, listing tools, calling them. Imports the SDK, so it is itself imported on first use."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp import Client
+from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from .._version import __version__
+from ..encoding import JSONObject, encode
+from ._http import FAULT, http_transport
+from ._stdio import StdioTransport
+from .config import HttpServer, McpServer
+from .faults import CallRefused, ConnectionLost
+from .process import ServerProcess
+
+__all__ = ["Session", "explain"]
+
+_log = logging.getLogger("replan.mcp")
+
+_MOST_PAGES = 100
+_SHOWN = 500
+_QUIET = 0.05
+"""Seconds that change notices, which come in bursts, are gathered before the tools are listed again."""
+
+Progress = Callable[[float, float | None, str | None], None]
+
+
+class Session:
+    """An SDK client over one transport. Opened, watched and closed in one task; called from any."""
+
+    def __init__(self, name: str, server: McpServer, process: ServerProcess | None) -> None:
+        self.tools: tuple[types.Tool, ...] = ()
+        self._name, self._server, self._process = name, server, process
+        self._changed = asyncio.Event()
+        info = types.Implementation(name="replan", version=__version__)
+        self._client = Client(self._transport(), cache=None, client_info=info, message_handler=self._heard)
+
+    def _transport(self) -> AbstractAsyncContextManager[Any]:
+        if isinstance(self._server, HttpServer):
+            return http_transport(self._server)
+        assert self._process is not None
+        return StdioTransport(self._process)
+
+    async def __aenter__(self) -> "Session":
+        await self._client.__aenter__()
+        self._client.session.validate_tool_result = self._tolerant(self._client.session.validate_tool_result)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, trace)
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about its use as a whole."""
+        return self._client.instructions
+
+    async def list_tools(self) -> None:
+        """Read the server's whole tool list into `tools`, page by page."""
+        tools: dict[str, types.Tool] = {}
+        cursor, seen = None, set[str]()
+        for _ in range(_MOST_PAGES):
+            page = await self._client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                tools.setdefault(tool.name, tool)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+            if cursor in seen:
+                _log.warning("MCP server %r repeats the cursor %r; its tool list ends here", self._name, cursor)
+                break
+            seen.add(cursor)
+        else:
+            _log.warning("MCP server %r has more than %d pages of tools; the rest is left out", self._name, _MOST_PAGES)
+        self.tools = tuple(tools.values())
+
+    async def watch(self, end: asyncio.Event, listed: Callable[[], None]) -> None:
+        """Follow changes of the tool list until `end`; `listed` is called after each new listing."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._follow, listed)
+            tools = self._client.server_capabilities.tools
+            if tools and tools.list_changed and self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                group.start_soon(self._subscribe)
+            await end.wait()
+            group.cancel_scope.cancel()
+
+    async def _follow(self, listed: Callable[[], None]) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_QUIET)
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(self._server.connect_timeout):
+                    await self.list_tools()
+            except (MCPError, TimeoutError, ValidationError) as error:
+                _log.warning("MCP server %r changed its tools and could not list them: %s", self._name, error)
+            else:
+                listed()
+
+    async def _subscribe(self) -> None:
+        try:
+            async with self._client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    self._changed.set()
+        except (MCPError, SubscriptionLost, TimeoutError) as error:
+            _log.debug("MCP server %r gives no notice of changed tools: %s", self._name, error)
+
+    async def _heard(self, message: types.ServerNotification | Exception) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._changed.set()
+
+    async def call(
+        self, tool: str, arguments: JSONObject, meta: JSONObject, progress: Progress
+    ) -> types.CallToolResult:
+        """Call a tool by its own name.
+
+        Raises `CallRefused` where the server answers with an error or not at all, `ConnectionLost` where the connection broke.
+        """
+        try:
+            return await self._timed(tool, arguments, meta, progress)
+        except MCPError as error:
+            raise self._translate(error) from error
+        except ValidationError as error:
+            raise CallRefused(f"the server's answer does not follow the protocol: {_first(error)}") from error
+        except RuntimeError as error:  # the SDK's: too many rounds of questions, an unexpected kind of result
+            raise CallRefused(str(error) or type(error).__name__) from error
+
+    async def _timed(
+        self, tool: str, arguments: JSONObject, meta: JSONObject, progress: Progress
+    ) -> types.CallToolResult:
+        loop = asyncio.get_running_loop()
+        idle, most = self._server.call_timeout, self._server.max_call_time
+        latest = None if most is None else loop.time() + most
+        running = True
+
+        def deadline() -> float | None:
+            ends = [end for end in (latest, None if idle is None else loop.time() + idle) if end is not None]
+            return min(ends, default=None)
+
+        async def advance(done: float, total: float | None, message: str | None) -> None:
+            if running and not limit.expired():
+                limit.reschedule(deadline())
+            progress(done, total, message)
+
+        try:
+            async with asyncio.timeout_at(deadline()) as limit:
+                return await self._client.call_tool(tool, arguments, progress_callback=advance, meta=meta or None)
+        except TimeoutError:
+            over = latest is not None and loop.time() >= latest
+            spent = f"did not end within {most:g} s" if over else f"gave no sign of life for {idle:g} s"
+            raise CallRefused(f"the call {spent} and was cancelled; whether it took effect is not known") from None
+        finally:
+            running = False
+
+    def _translate(self, error: MCPError) -> CallRefused | ConnectionLost:
+        fault = _fault(error)
+        if fault in ("session", "unauthorized", "unsent", "broken"):
+            return ConnectionLost(error.message, fault=fault)
+        if error.code == types.CONNECTION_CLOSED and (self._process is None or self._process.ended):
+            return ConnectionLost(error.message, fault="broken")
+        if error.data is None or fault is not None:
+            return CallRefused(error.message)
+        return CallRefused(f"{error.message} {encode(error.data).decode()[:_SHOWN]}".strip())
+
+    def _tolerant(self, validate: Any) -> Any:
+        warned = set[str]()
+
+        async def check(name: str, result: types.CallToolResult) -> None:
+            try:
+                await validate(name, result)
+            except RuntimeError as error:
+                if name not in warned:
+                    warned.add(name)
+                    _log.warning("MCP server %r breaks the output schema of %r: %s", self._name, name, _first(error))
+
+        return check
+
+
+def _first(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3])[:_SHOWN] or type(error).__name__
+
+
+def explain(error: BaseException) -> tuple[str, bool]:
+    """What went wrong, in one line, and whether the server wants authorization.
+
+    Groups of errors are opened; the first error in them speaks for all.
+    """
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    if isinstance(error, MCPError):
+        return error.message or f"MCP error {error.code}", _fault(error) == "unauthorized"
+    return f"{type(error).__name__}: {_first(error)}" if str(error) else type(error).__name__, False
+
+
+def _fault(error: MCPError) -> Any:
+    data: Any = error.data
+    return data.get(FAULT) if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # any JSON

@@ -1,0 +1,28 @@
+"""How a call to an MCP server fails, as the layers of this package tell each other."""
+
+from typing import Literal, TypeAlias
+
+__all__ = ["CallRefused", "ConnectionLost", "Fault"]
+
+Fault: TypeAlias = Literal["session", "unauthorized", "unsent", "broken"]
+
+
+class CallRefused(Exception):
+    """The server answered with an error, or did not answer in time. The connection is good."""
+
+
+class ConnectionLost(Exception):
+    """The connection broke under a call, or the server forgot the session.
+
+    `fault` says how: the session is unknown (`session`), the credentials are refused (`unauthorized`), or nothing reached the
+    server (`unsent`): then the tool did not run. In the case of `broken` it may have run.
+    """
+
+    def __init__(self, message: str, *, fault: Fault) -> None:
+        super().__init__(message)
+        self.fault: Fault = fault
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether the tool may have taken effect."""
+        return self.fault == "broken"
