@@ -75,7 +75,9 @@ class ReplanError(Exception):
     def from_json(data: JSONObject) -> "ReplanError":
         """The error that `to_json` described; of an unknown type it becomes `RunFailed`."""
         kind = ReplanError.kinds.get(data.get("type", ""), RunFailed)
-        message = data.get("message", "") if kind is not RunFailed else f"{data.get('type')}: {data.get('message')}"
+        message = data.get("message", "")
+        if kind.__name__ != data.get("type"):
+            message = f"{data.get('type')}: {message}"
         return kind(message, **{name: data[name] for name in kind.fields if name in data})
 
 

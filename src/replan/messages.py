@@ -4,6 +4,7 @@ All are frozen; a history is a list of them. A history is valid when each tool c
 exactly one `ToolResult`, in the order of the calls, before the next message of another role.
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -25,6 +26,7 @@ __all__ = [
     "ToolResult",
     "User",
     "from_json",
+    "repaired",
     "to_json",
     "user",
 ]
@@ -144,9 +146,39 @@ def user(text: str) -> User:
 
 def to_json(message: Message) -> JSONObject:
     """The message as plain JSON (bytes as base64)."""
-    return msgspec.to_builtins(message)
+    return {**msgspec.to_builtins(message), "content": [msgspec.to_builtins(part) for part in message.content]}
 
 
 def from_json(data: JSON) -> Message:
     """The message that `to_json` described. Raises `ValueError` where it is none."""
     return msgspec.convert(data, Message)
+
+
+def repaired(history: Iterable[Message]) -> list[Message]:
+    """The history made valid: every call has one result behind it, in order, and every result its call.
+
+    A missing result becomes an error that says so; results without a call, second results, and results that come too late are left out.
+    """
+    messages = list(history)
+    valid: list[Message] = []
+    for index, message in enumerate(messages):
+        if isinstance(message, ToolResult):
+            continue
+        valid.append(message)
+        if isinstance(message, Assistant) and message.calls:
+            found = _results_after(messages, index)
+            valid += [found.get(call.call_id) or _interrupted(call) for call in message.calls]
+    return valid
+
+
+def _results_after(messages: list[Message], index: int) -> dict[str, ToolResult]:
+    found: dict[str, ToolResult] = {}
+    for message in messages[index + 1 :]:
+        if not isinstance(message, ToolResult):
+            break
+        found.setdefault(message.call_id, message)
+    return found
+
+
+def _interrupted(call: ToolCall) -> ToolResult:
+    return ToolResult(call.call_id, call.name, (Text("Interrupted before it had a result."),), is_error=True)
