@@ -1,0 +1,609 @@
+"""The agents: the only place that knows which parts there are and puts them together."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self
+
+from typing_extensions import TypeVar
+
+from . import events, loop
+from .effects import Services, Stage, text_watch
+from .encoding import JSON, JSONObject
+from .errors import ConfigError
+from .journal import InboxItem, Journal, LocalRun, MemoryJournal, Wiring, check_run_id
+from .messages import Message, repaired, to_json
+from .model import Model
+from .models import resolve
+from .output import TypedOutput
+from .planning import loop as planning_loop
+from .planning.stages import planning_stages
+from .run import EventHandler, Launch, PlanningResult, Run, RunResult, RunStatus, StepStartHandler
+from .settings import Limits, ModelSettings, Planning, Stages
+from .tool import Tool, ToolInfo
+from .tools import Toolbox
+
+if TYPE_CHECKING:
+    from .mcp import McpServers, ServerStatus
+
+__all__ = ["Agent", "PlanningAgent"]
+
+OutputT = TypeVar("OutputT", default=None)
+ResultT = TypeVar("ResultT", bound=RunResult[Any])
+Answerer = Callable[[InboxItem], Awaitable[JSON]]
+ToolLike = Tool | Callable[..., Any]
+
+
+class _Agent(Generic[ResultT]):
+    """What the agents share: tools, servers, the journal, and the handle API. Several runs may go on at once."""
+
+    _program_name: str
+
+    def __init__(
+        self,
+        *,
+        tools: Iterable[ToolLike],
+        mcp_servers: Any,
+        fail_on_no_tools: bool,
+        journal: str | Path | Journal | None,
+        unattended: Literal["deny", "wait"],
+        answerer: Answerer | None,
+        on_event: EventHandler | None,
+        name: str,
+    ) -> None:
+        self.name = name
+        self._native = Toolbox(tools)
+        self._mcp_config = mcp_servers
+        self._fail_on_no_tools = fail_on_no_tools
+        self._servers: McpServers | None = None
+        self._journal_source = journal
+        self._journal: Journal | None = None
+        self._unattended: Literal["deny", "wait"] = unattended
+        self._answerer = answerer
+        self._on_event = on_event
+        self._connecting = asyncio.Lock()
+        self._toolbox: Toolbox | None = None
+        self._runs: set[Run[Any]] = set()
+        self._closed = False
+        if mcp_servers:
+            from .mcp import parse_servers
+
+            self._mcp_config = parse_servers(mcp_servers)
+
+    # ---- running
+
+    def start(
+        self,
+        goal: str,
+        *,
+        history: Sequence[Message] = (),
+        deps: Any = None,
+        run_id: str | None = None,
+        meta: JSONObject | None = None,
+        on_event: EventHandler | None = None,
+        on_step_start: StepStartHandler | None = None,
+    ) -> Run[ResultT]:
+        """Start a run and return its handle: events, `result()`, `cancel()`. Needs a running event loop.
+
+        `history` are messages of earlier runs (`result.messages`); it is not changed. `deps` is handed to tools in their context. `meta` is stored
+        with the run in the journal. `on_event` is called besides the agent's own. Raises `ConfigError` for an empty goal or an impossible run id.
+        """
+        return self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=True)
+
+    stream = start
+
+    async def run(
+        self,
+        goal: str,
+        *,
+        history: Sequence[Message] = (),
+        deps: Any = None,
+        run_id: str | None = None,
+        meta: JSONObject | None = None,
+        on_event: EventHandler | None = None,
+        on_step_start: StepStartHandler | None = None,
+    ) -> ResultT:
+        """Run to the end and return the result. Arguments as for `start`. Cancelling the calling task cancels the run."""
+        return await self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=False).result()
+
+    def run_sync(self, goal: str, *, history: Sequence[Message] = (), deps: Any = None) -> ResultT:
+        """`run` for code that is not async; works inside a running event loop too. Connections are made and closed for this one run."""
+        outcome: list[ResultT] = []
+        failure: list[BaseException] = []
+
+        async def whole() -> None:
+            async with self._copy() as agent:
+                outcome.append(await agent.run(goal, history=history, deps=deps))
+
+        def work() -> None:
+            try:
+                asyncio.run(whole())
+            except BaseException as error:  # noqa: BLE001  # handed to the caller's thread
+                failure.append(error)
+
+        thread = threading.Thread(target=work, name="replan run_sync")
+        thread.start()
+        thread.join()
+        if failure:
+            raise failure[0]
+        return outcome[0]
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        deps: Any = None,
+        on_event: EventHandler | None = None,
+        on_step_start: StepStartHandler | None = None,
+    ) -> Run[ResultT]:
+        """Go on with a run of this agent's journal from where it was left; finished calls are not made again.
+
+        The goal, the history and the limits are those of the run's start. Awaiting the handle gives the result, or raises `RunNotFound`, `JournalBusy` while
+        another process drives the run, and `JournalError` for a run that is complete.
+        """
+        state = self._new_state()
+        journal = self._open_journal()
+
+        async def reopen(wiring: Wiring) -> LocalRun:
+            session = await journal.open(run_id, wiring=wiring)
+            if session.info.program != self._program_name:
+                await session.release()
+                raise ConfigError(
+                    f"run {run_id!r} is of a {session.info.program!r} agent and cannot be resumed by a "
+                    f"{self._program_name!r} agent; use the matching class"
+                )
+            return session
+
+        return self._launch(check_run_id(run_id), state, reopen, deps, on_event, on_step_start, collect=True)
+
+    def _start(
+        self,
+        goal: str,
+        history: Sequence[Message],
+        deps: Any,
+        run_id: str | None,
+        meta: JSONObject | None,
+        on_event: EventHandler | None,
+        on_step_start: StepStartHandler | None,
+        *,
+        collect: bool,
+    ) -> Run[ResultT]:
+        if not goal.strip():
+            raise ConfigError("the goal is empty; say what the agent is to do")
+        ident = check_run_id(run_id) if run_id else time.strftime("%Y%m%d-%H%M%S-") + os.urandom(4).hex()
+        task = {
+            "agent": self.name,
+            "goal": goal,
+            "history": [to_json(message) for message in repaired(history)],
+            **self._task(),
+        }
+        journal = self._open_journal()
+
+        async def create(wiring: Wiring) -> LocalRun:
+            return await journal.create(ident, program=self._program_name, input=task, meta=meta or {}, wiring=wiring)
+
+        return self._launch(ident, self._new_state(), create, deps, on_event, on_step_start, collect=collect)
+
+    def _launch(
+        self,
+        run_id: str,
+        state: Any,
+        open_run: Callable[[Wiring], Awaitable[LocalRun]],
+        deps: Any,
+        on_event: EventHandler | None,
+        on_step_start: StepStartHandler | None,
+        *,
+        collect: bool,
+    ) -> Run[ResultT]:
+        if self._closed:
+            raise ConfigError(f"the agent {self.name!r} is closed; make a new one")
+        sandbox = _Sandbox(run_id)
+        launch: Launch[ResultT] = Launch(
+            run_id=run_id,
+            program=partial(self._program, state),
+            state=state,
+            services=partial(self._services, sandbox, deps),
+            open=open_run,
+            result=partial(self._result, run_id, state),
+            ended=partial(self._run_ended, sandbox),
+            on_event=_both(self._on_event, on_event),
+            on_step_start=on_step_start,
+            answerer=self._answerer,
+            unattended=self._unattended,
+            collect=collect,
+        )
+        run = Run(launch)
+        self._runs.add(run)
+        return run
+
+    def _run_ended(self, sandbox: "_Sandbox", run: Run[Any]) -> None:
+        self._runs.discard(run)
+        sandbox.remove()
+
+    # ---- what the kinds of agent differ in
+
+    def _task(self) -> JSONObject:
+        raise NotImplementedError
+
+    def _new_state(self) -> Any:
+        raise NotImplementedError
+
+    async def _program(self, state: Any, durable: LocalRun, task: JSON) -> None:
+        raise NotImplementedError
+
+    def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
+        raise NotImplementedError
+
+    def _result(self, run_id: str, state: Any, status: RunStatus) -> ResultT:
+        raise NotImplementedError
+
+    def _copy(self) -> Self:
+        raise NotImplementedError
+
+    def _models(self) -> Iterable[Model]:
+        raise NotImplementedError
+
+    def _functions(self) -> dict[str, Callable[..., Any]]:
+        return {}
+
+    # ---- parts
+
+    async def _services(self, sandbox: "_Sandbox", deps: Any) -> Services:
+        toolbox = self._toolbox or await self._connect()
+        return Services(
+            stages=self._stages(_infos(toolbox)),
+            toolbox=toolbox,
+            sandbox=sandbox.path,
+            deps=deps,
+            functions=self._functions(),
+        )
+
+    async def _connect(self) -> Toolbox:
+        """Connect the servers, once, and mount their tools behind the agent's own, in declared order."""
+        async with self._connecting:
+            if self._toolbox is None:
+                if self._mcp_config and self._servers is None:
+                    from .mcp import McpServers
+
+                    servers = McpServers(self._mcp_config, fail_on_no_tools=self._fail_on_no_tools)
+                    await servers.connect()
+                    self._servers = servers
+                mounted = self._servers.tools if self._servers else ()
+                self._toolbox = Toolbox([*self._native.values(), *mounted])
+        return self._toolbox
+
+    def _remarks(self) -> list[str]:
+        """What the planner is told of the servers."""
+        if self._servers is None:
+            return []
+        failed = [f"Server {s.name!r} is not available: {s.error}" for s in self._servers.statuses if s.error]
+        said = [f"About the server {name!r}: {text}" for name, text in self._servers.instructions.items()]
+        return [*failed, *said]
+
+    def _open_journal(self) -> Journal:
+        if self._journal is None:
+            self._journal = _journal(self._journal_source)
+        return self._journal
+
+    # ---- the agent
+
+    async def list_tools(self) -> list[ToolInfo]:
+        """The tools that runs have, connecting the servers where that has not been done."""
+        return list(_infos(self._toolbox or await self._connect()))
+
+    async def server_statuses(self) -> "list[ServerStatus]":
+        """How the MCP servers are, connecting them where that has not been done."""
+        await self._connect()
+        return list(self._servers.statuses) if self._servers else []
+
+    async def reconnect(self) -> None:
+        """Close and connect the MCP servers anew, with fresh headers. Raises `ConfigError` while runs are active."""
+        if self._runs:
+            raise ConfigError(f"{len(self._runs)} runs are active; reconnect when they have ended")
+        async with self._connecting:
+            servers, self._servers, self._toolbox = self._servers, None, None
+            if servers:
+                await servers.close()
+        await self._connect()
+
+    @property
+    def active_runs(self) -> int:
+        """How many runs are going on."""
+        return len(self._runs)
+
+    async def close(self, *, wait_for_runs: bool = False, timeout: float = 30.0) -> None:
+        """End the agent: its runs (cancelled, or with `wait_for_runs` awaited up to `timeout` seconds), servers, models, journal. May be called twice."""
+        self._closed = True
+        runs = list(self._runs)
+        if wait_for_runs and runs:
+            await asyncio.wait([asyncio.ensure_future(_ended(run)) for run in runs], timeout=timeout)
+        for run in runs:
+            run.cancel()
+        for run in runs:
+            await _ended(run)
+        servers, self._servers, self._toolbox = self._servers, None, None
+        if servers:
+            await servers.close()
+        for model in self._models():
+            await model.close()
+        if self._journal is not None and self._journal is not self._journal_source:
+            await self._journal.close()
+            self._journal = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Agent(_Agent[RunResult[OutputT]]):
+    """The plain agent: a model in a loop with tools.
+
+    Args:
+        model: `provider:name`, or a `Model`; None takes the environment's default.
+        tools: functions (decorated with `@tool` or not) and `Tool` objects.
+        mcp_servers: a dict of name to URL or options, the content or path of an `mcp.json`.
+        system_prompt: standing instructions.
+        output_type: a type that the answer must have; `result.output` holds it, validated.
+        journal: a file for a SQLite journal, or a `Journal`; by default runs are kept in memory.
+        unattended: what becomes of questions that nobody here can answer: `deny`, or `wait` (the run pauses).
+        answerer: answers such questions in this process.
+        fail_on_no_tools: raise where none of the MCP servers can be reached.
+    """
+
+    _program_name = "agent"
+
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        tools: Iterable[ToolLike] = (),
+        mcp_servers: Any = None,
+        system_prompt: str = "",
+        output_type: type[OutputT] | None = None,
+        limits: Limits = Limits(),
+        settings: ModelSettings = ModelSettings(),
+        journal: str | Path | Journal | None = None,
+        unattended: Literal["deny", "wait"] = "deny",
+        answerer: Answerer | None = None,
+        on_event: EventHandler | None = None,
+        fail_on_no_tools: bool = False,
+        name: str = "agent",
+    ) -> None:
+        self._arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        self._model = resolve(model, settings=settings)
+        self._system_prompt, self._limits, self._settings = system_prompt, limits, settings
+        self._typed = TypedOutput(output_type) if output_type is not None else None
+        super().__init__(
+            tools=tools,
+            mcp_servers=mcp_servers,
+            fail_on_no_tools=fail_on_no_tools,
+            journal=journal,
+            unattended=unattended,
+            answerer=answerer,
+            on_event=on_event,
+            name=name,
+        )
+
+    def _copy(self) -> "Agent[OutputT]":
+        return Agent(**self._arguments)
+
+    def _models(self) -> Iterable[Model]:
+        return [self._model] if self._model is not self._arguments["model"] else []
+
+    def _task(self) -> JSONObject:
+        return {"limits": asdict(self._limits)}
+
+    def _new_state(self) -> loop.AgentState:
+        return loop.AgentState()
+
+    async def _program(self, state: loop.AgentState, durable: LocalRun, task: JSON) -> None:
+        await loop.run(durable, task, state)
+
+    def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
+        typed = self._typed
+        return {
+            "executor": Stage(
+                phase="execute",
+                model=self._model,
+                instructions=self._system_prompt,
+                tools=tools,
+                schema=typed.schema if typed else None,
+                read=(lambda args, text: typed.read(text)) if typed else None,
+                settings=self._settings,
+                watch=text_watch(events.FinalTextDelta, events.FinalReasoningDelta),
+            )
+        }
+
+    def _result(self, run_id: str, state: loop.AgentState, status: RunStatus) -> RunResult[OutputT]:
+        return RunResult(**_common(run_id, state, status, self._typed))
+
+
+class PlanningAgent(_Agent[PlanningResult[OutputT]]):
+    """The planning agent: plans, executes step by step, replans where a step did not work, and answers.
+
+    Arguments as for `Agent`; besides:
+
+    Args:
+        models: other models for single stages; the replanner uses the planner's.
+        planning: how a plan is followed.
+        system_prompt: added to the instructions of all stages.
+    """
+
+    _program_name = "planning"
+
+    def __init__(
+        self,
+        model: str | Model | None = None,
+        *,
+        models: Stages = Stages(),
+        tools: Iterable[ToolLike] = (),
+        mcp_servers: Any = None,
+        system_prompt: str = "",
+        output_type: type[OutputT] | None = None,
+        limits: Limits = Limits(),
+        planning: Planning = Planning(),
+        settings: ModelSettings = ModelSettings(),
+        journal: str | Path | Journal | None = None,
+        unattended: Literal["deny", "wait"] = "deny",
+        answerer: Answerer | None = None,
+        on_event: EventHandler | None = None,
+        fail_on_no_tools: bool = False,
+        name: str = "planning agent",
+    ) -> None:
+        self._arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        self._stage_models = _resolve_stages(model, models, settings)
+        self._system_prompt, self._limits, self._planning, self._settings = system_prompt, limits, planning, settings
+        self._typed = TypedOutput(output_type) if output_type is not None else None
+        super().__init__(
+            tools=tools,
+            mcp_servers=mcp_servers,
+            fail_on_no_tools=fail_on_no_tools,
+            journal=journal,
+            unattended=unattended,
+            answerer=answerer,
+            on_event=on_event,
+            name=name,
+        )
+
+    def _copy(self) -> "PlanningAgent[OutputT]":
+        return PlanningAgent(**self._arguments)
+
+    def _models(self) -> Iterable[Model]:
+        given: Stages = self._arguments["models"]
+        foreign = (self._arguments["model"], given.planner, given.executor, given.synthesizer)
+        return [model for model in set(self._stage_models.values()) if not any(model is other for other in foreign)]
+
+    def _task(self) -> JSONObject:
+        trigger = self._planning.replan_after
+        return {
+            "limits": asdict(self._limits),
+            "replan_after": trigger if isinstance(trigger, str) else "function",
+            "tool_selection": self._planning.tool_selection,
+        }
+
+    def _functions(self) -> dict[str, Callable[..., Any]]:
+        trigger = self._planning.replan_after
+        return {"replan_after": trigger} if callable(trigger) else {}
+
+    def _new_state(self) -> planning_loop.PlanningState:
+        return planning_loop.PlanningState()
+
+    async def _program(self, state: planning_loop.PlanningState, durable: LocalRun, task: JSON) -> None:
+        await planning_loop.run(durable, task, state)
+
+    def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
+        return planning_stages(
+            self._stage_models, tools, self._system_prompt, self._settings, output=self._typed, remarks=self._remarks()
+        )
+
+    def _result(self, run_id: str, state: planning_loop.PlanningState, status: RunStatus) -> PlanningResult[OutputT]:
+        return PlanningResult(
+            **_common(run_id, state, status, self._typed),
+            plan=state.plan,
+            trace=tuple(state.trace),
+            iterations=state.iterations,
+            revisions=state.revisions,
+        )
+
+
+def _journal(source: str | Path | Journal | None) -> Journal:
+    if source is None:
+        return MemoryJournal()
+    if isinstance(source, (str, Path)):
+        from .journal.sqlite import SqliteJournal
+
+        return SqliteJournal(source)
+    return source
+
+
+def _infos(toolbox: Toolbox) -> tuple[ToolInfo, ...]:
+    return tuple(tool.info for tool in toolbox.values())
+
+
+class _Sandbox:
+    """The run's folder for files, made on first use and removed with the run."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._path: Path | None = None
+
+    def path(self) -> Path:
+        if self._path is None:
+            self._path = Path(tempfile.mkdtemp(prefix=f"replan-{self._run_id}-"))
+        return self._path
+
+    def remove(self) -> None:
+        if self._path is not None:
+            shutil.rmtree(self._path, ignore_errors=True)
+
+
+def _common(
+    run_id: str, state: loop.AgentState | planning_loop.PlanningState, status: RunStatus, typed: TypedOutput | None
+) -> dict[str, Any]:
+    output = typed.value(state.output) if typed and state.output is not None else None
+    return {
+        "run_id": run_id,
+        "status": status,
+        "text": state.text,
+        "output": output,
+        "stop_reason": state.stop_reason,
+        "usage": state.meter.usage,
+        "usage_by_model": dict(state.meter.by_model),
+        "tool_calls": state.meter.tool_calls,
+        "raw_messages": state.messages,
+    }
+
+
+def _resolve_stages(model: str | Model | None, stages: Stages, settings: ModelSettings) -> Mapping[str, Model]:
+    """A model for each stage; the same string gives the same object."""
+    known: dict[str, Model] = {}
+
+    def get(wanted: str | Model | None) -> Model:
+        if isinstance(wanted, str):
+            return known.setdefault(wanted, resolve(wanted, settings=settings))
+        return resolve(wanted, settings=settings) if wanted is not None else get_default()
+
+    def get_default() -> Model:
+        if "" not in known:
+            known[""] = get(model) if model is not None else resolve(None, settings=settings)
+        return known[""]
+
+    return {
+        "planner": get(stages.planner),
+        "executor": get(stages.executor),
+        "synthesizer": get(stages.synthesizer),
+    }
+
+
+def _both(first: EventHandler | None, second: EventHandler | None) -> EventHandler | None:
+    if first is None or second is None:
+        return first or second
+
+    def handle(event: events.AnyEvent) -> None:
+        try:
+            first(event)
+        finally:
+            second(event)
+
+    return handle
+
+
+async def _ended(run: Run[Any]) -> None:
+    """Wait for a run whatever becomes of it."""
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        await run.result()
+
+

@@ -1,0 +1,308 @@
+"""The effects that loops start by name: `model` makes one model call, `tool` makes one tool call.
+
+They run where the live things are. What a loop must know to decide (whether a call may be repeated, whether an output is usable)
+is part of their results, so it is journalled, and a replay decides the same although the tools may have changed since.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from . import events
+from .durable import StepContext, durable_step
+from .encoding import JSON, JSONObject, clean_text, normalise
+from .messages import Assistant, Content, Message, Text, ToolCall, ToolResult, from_json, to_json
+from .model import Conversation, Delta, Done, Model, ModelRequest, OutputSchema, Retry, TextDelta, ToolSpec
+from .model import ThinkingDelta as ModelThinkingDelta
+from .output import OutputProblem
+from .settings import ModelSettings
+from .tool import InvalidArguments, Tool, ToolContext, ToolError, ToolInfo, ToolOutput
+from .tools import Toolbox, prepare, unknown_tool_text
+
+__all__ = ["Services", "Stage", "Watch", "text_watch"]
+
+MAX_RESULT_CHARS = 200_000
+"""Texts longer than this are kept whole as an artifact; the model gets the beginning and the path."""
+
+Watch: TypeAlias = Callable[[Delta], Iterable[events.Event]]
+"""Turns the deltas of one model call into live events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One way of calling a model: which model, with what standing instructions and tools, and how its reply is read.
+
+    `read` turns the reply's text into the stage's output as JSON and raises `OutputProblem` where it cannot; without it the text is the
+    output. `tools` are offered unless the arguments of the effect name fewer. `schema` may be made from the arguments of the effect.
+    `watch(run_id, step_id)` gives the translator of one call's deltas.
+    """
+
+    phase: events.Phase
+    model: Model
+    instructions: str = ""
+    tools: tuple[ToolInfo, ...] = ()
+    schema: OutputSchema | Callable[[JSONObject], OutputSchema] | None = None
+    read: Callable[[JSONObject, str], JSON] | None = None
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    watch: Callable[[str, str | None], Watch] | None = None
+
+    def request(self, args: JSONObject, conversation: Conversation) -> ModelRequest:
+        """The model request for the arguments of a model effect."""
+        names = args.get("tools")
+        schema = self.schema(args) if callable(self.schema) else self.schema
+        return ModelRequest(
+            instructions=self.instructions,
+            conversation=conversation,
+            tools=_specs(self.tools if names is None else tuple(t for t in self.tools if t.name in names)),
+            output=schema,
+            max_output_tokens=self.settings.max_output_tokens,
+            temperature=self.settings.temperature,
+            options=self.settings.options,
+        )
+
+
+_spec_cache: dict[tuple[int, ...], tuple[tuple[ToolInfo, ...], tuple[ToolSpec, ...]]] = {}
+
+
+def _specs(infos: tuple[ToolInfo, ...]) -> tuple[ToolSpec, ...]:
+    """The same tuple for the same tools, so that a wire can keep what it made of it."""
+    key = tuple(map(id, infos))
+    if key not in _spec_cache:
+        if len(_spec_cache) > 256:
+            _spec_cache.clear()
+        _spec_cache[key] = (infos, tuple(ToolSpec(i.name, i.description, i.parameters) for i in infos))
+    return _spec_cache[key][1]
+
+
+@dataclass(slots=True)
+class Services:
+    """The live things of one run in one process: what `StepContext.services` holds. `functions` are the user's own, by what they are for."""
+
+    stages: dict[str, Stage]
+    toolbox: Toolbox
+    sandbox: Callable[[], Path]
+    deps: Any = None
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("replan"))
+    conversations: dict[str, Conversation] = field(default_factory=dict[str, Conversation])
+    call_ids: set[str] = field(default_factory=set[str])
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+
+
+@durable_step("model")
+async def call_model(ctx: StepContext, args: JSONObject) -> JSONObject:
+    """One model call. `args`: `stage`, `step`, `after` (the key of the model call before it), `add` (what was said since).
+
+    Gives `message`, `usage`, `finish`, `model`, `phase`; with tool calls `calls`, what is to become of each; with an output schema
+    `output`, or `problem` where the reply cannot be used.
+    """
+    services: Services = ctx.services
+    stage = services.stages[args["stage"]]
+    conversation = await _conversation(ctx, args["after"], args["add"])
+    done = await _stream(ctx, stage, args, stage.request(args, conversation))
+    message = _with_unique_ids(done.message, services.call_ids, ctx.key)
+    conversation.messages.append(message)
+    services.conversations[ctx.key] = conversation
+    reply: JSONObject = {
+        "message": to_json(message),
+        "usage": msgspec.to_builtins(done.usage),
+        "finish": done.finish,
+        "model": stage.model.name,
+        "phase": stage.phase,
+    }
+    if calls := message.calls:
+        reply["calls"] = [plan_call(services.toolbox, call.name, call.arguments, call.raw) for call in calls]
+    elif done.finish == "stop" or done.finish == "tool_calls":
+        _read_output(stage, args, message, reply)
+    return reply
+
+
+async def _stream(ctx: StepContext, stage: Stage, args: JSONObject, request: ModelRequest) -> Done:
+    step_id: str | None = args["step"]
+    watch = stage.watch(ctx.run_id, step_id) if stage.watch and ctx.listening else None
+    async with aclosing(stage.model.stream(request)) as stream:  # pyright: ignore[reportArgumentType]  # every model's stream is an async generator
+        async for delta in stream:
+            if type(delta) is Done:
+                return delta
+            if watch:
+                for event in watch(delta):
+                    ctx.live(event)
+                if type(delta) is Retry:
+                    ctx.live(_retry(ctx, stage, step_id, delta))
+    raise RuntimeError(f"the model {stage.model.name!r} ended its stream without Done")
+
+
+def _retry(ctx: StepContext, stage: Stage, step_id: str | None, delta: Retry) -> events.Retry:
+    return events.Retry(
+        run_id=ctx.run_id,
+        phase=stage.phase,
+        step_id=step_id,
+        attempt=delta.attempt,
+        error=delta.error,
+        delay=delta.delay,
+    )
+
+
+def _read_output(stage: Stage, args: JSONObject, message: Assistant, reply: JSONObject) -> None:
+    if not message.text.strip():
+        reply["problem"] = "Your reply was empty. Give the answer."
+    elif stage.read:
+        try:
+            reply["output"] = stage.read(args, message.text)
+        except OutputProblem as problem:
+            reply["problem"] = str(problem)
+
+
+def plan_call(toolbox: Toolbox, name: str, arguments: JSONObject, raw: str | None = None) -> JSONObject:
+    """What is to become of a call: `error` for the model, or `once`, and what differs: coerced `arguments`, `original` name, `server`."""
+    tool = toolbox.find(name)
+    if tool is None:
+        return {"error": unknown_tool_text(name, toolbox)}
+    info = tool.info
+    plan: JSONObject = {"once": not info.repeatable}
+    if info.original and info.original != name:
+        plan["original"] = info.original
+    if info.server:
+        plan["server"] = info.server
+    try:
+        prepared = prepare(tool, arguments if raw is None else raw)
+    except InvalidArguments as error:
+        return {**plan, "error": f"Invalid arguments for {name!r}: {error}"}
+    return plan if prepared == arguments else {**plan, "arguments": prepared}
+
+
+@durable_step("tool")
+async def call_tool(ctx: StepContext, args: JSONObject) -> JSONObject:
+    """One tool call. `args`: `tool`, `arguments`, `call_id`, `step`. Gives a `ToolResult`; what goes wrong is an error result."""
+    services: Services = ctx.services
+    name, call_id = args["tool"], args["call_id"]
+    tool = services.toolbox.find(name)
+    if tool is None:
+        output = _error(unknown_tool_text(name, services.toolbox))
+    else:
+        output = await _run_tool(tool, args["arguments"], _tool_context(ctx, args))
+    content = tuple(_bounded(ctx, part) for part in output.content) or (Text("Done."),)
+    structured = normalise(output.structured) if output.structured is not None else None
+    return to_json(ToolResult(call_id, name, content, is_error=output.is_error, structured=structured))
+
+
+async def _run_tool(tool: Tool, arguments: JSONObject, context: ToolContext[Any]) -> ToolOutput:
+    try:
+        return await tool.call(prepare(tool, arguments), context)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task and task.cancelling():
+            raise
+        return _error("The tool stopped by itself before it had a result.")
+    except InvalidArguments as error:
+        return _error(f"Invalid arguments for {tool.info.name!r}: {error}")
+    except ToolError as error:
+        return _error(str(error) or "The tool failed without saying why.")
+    except Exception as error:  # noqa: BLE001  # whatever a tool raises is for the model to read
+        context.logger.debug("tool %r raised", tool.info.name, exc_info=True)
+        return _error(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+
+
+def _error(text: str) -> ToolOutput:
+    return ToolOutput((Text(text),), is_error=True)
+
+
+def _bounded(ctx: StepContext, part: Content) -> Content:
+    if not isinstance(part, Text):
+        return part
+    text = clean_text(part.text)
+    if len(text) <= MAX_RESULT_CHARS:
+        return part if text is part.text else Text(text)
+    path = ctx.keep(text.encode(), "text/plain")
+    rest = len(text) - MAX_RESULT_CHARS
+    return Text(f"{text[:MAX_RESULT_CHARS]}\n... [{rest} more characters; the whole is in {path}]")
+
+
+def _tool_context(ctx: StepContext, args: JSONObject) -> ToolContext[Any]:
+    services: Services = ctx.services
+    step_id, call_id = args["step"], args["call_id"]
+
+    def progress(done: float, total: float | None = None, message: str | None = None) -> None:
+        event = events.StepToolProgress(
+            run_id=ctx.run_id, step_id=step_id, call_id=call_id, progress=done, total=total, message=message
+        )
+        ctx.live(event)
+
+    return ToolContext(
+        run_id=ctx.run_id,
+        call_id=call_id,
+        tool_name=args["tool"],
+        idempotency_key=ctx.idempotency_key,
+        deps=services.deps,
+        logger=services.logger,
+        sandbox_path=services.sandbox,
+        keep=ctx.keep,
+        step_id=step_id,
+        progress=progress,
+    )
+
+
+async def _conversation(ctx: StepContext, after: str | None, add: list[JSONObject]) -> Conversation:
+    """The conversation up to the model call `after`, and what was added since: from memory, or rebuilt from the journal."""
+    services: Services = ctx.services
+    earlier: list[tuple[list[JSONObject], JSONObject]] = []
+    while after and after not in services.conversations:
+        args, reply = await ctx.read(after)
+        earlier.append((args["add"], reply["message"]))
+        after = args["after"]
+    conversation = services.conversations.pop(after) if after else Conversation()
+    for added, reply in reversed(earlier):
+        message = from_json(reply)
+        conversation.messages += [*[await _entry(ctx, entry) for entry in added], message]
+        if isinstance(message, Assistant):
+            services.call_ids.update(call.call_id for call in message.calls)
+    for entry in add:
+        conversation.messages.append(await _entry(ctx, entry))
+    return conversation
+
+
+async def _entry(ctx: StepContext, entry: JSONObject) -> Message:
+    return from_json((await ctx.read(entry["ref"]))[1] if "ref" in entry else entry)
+
+
+def _with_unique_ids(message: Assistant, known: set[str], key: str) -> Assistant:
+    """Call ids are unique in the run whatever the provider sends: one that was there before gets another."""
+    ids = [call.call_id for call in message.calls]
+    if known.isdisjoint(ids) and len(set(ids)) == len(ids):
+        known.update(ids)
+        return message
+    content: list[Any] = []
+    for part in message.content:
+        if isinstance(part, ToolCall):
+            if part.call_id in known:
+                part = msgspec.structs.replace(part, call_id=f"call_{key.replace('/', '_')}_{len(content)}")  # noqa: PLW2901
+            known.add(part.call_id)
+        content.append(part)
+    return Assistant(tuple(content))
+
+
+def text_watch(
+    text: Callable[..., events.Event] | None, thinking: Callable[..., events.Event] | None
+) -> Callable[[str, str | None], Watch]:
+    """A `Stage.watch` that gives one event for each piece of text and of thought."""
+
+    def start(run_id: str, step_id: str | None) -> Watch:
+        more = {} if text is events.FinalTextDelta else {"step_id": step_id}
+
+        def watch(delta: Delta) -> Iterable[events.Event]:
+            if type(delta) is TextDelta and text:
+                return (text(run_id=run_id, delta=delta.text, **more),)
+            if type(delta) is ModelThinkingDelta and thinking:
+                return (thinking(run_id=run_id, delta=delta.text, **more),)
+            return ()
+
+        return watch
+
+    return start
+
+

@@ -1,0 +1,360 @@
+"""The tool loop: a model is called, the tools it asks for are called, until it answers.
+
+`converse` is the whole algorithm. It does nothing itself: it starts effects behind the `Durable` seam (`effects.py` has them),
+takes their completions in the journalled order, and decides. So the same code runs live, in a replay after a crash, and inside
+a workflow engine. `begin` and `advance` are its two halves, for a caller that drives several conversations at once.
+
+Kept at every moment: each tool call has exactly one result, in order; what a model can fix goes to the model as a result; a
+reply that was cut by the token limit is never executed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from . import events
+from .durable import Cancelled, Completed, Completion, Durable, Failed, InDoubt
+from .encoding import JSON, JSONObject, encode
+from .errors import ReplanError, RunFailed
+from .limits import Meter
+from .messages import Text, ToolResult, to_json, user
+from .settings import Limits
+
+__all__ = ["AgentState", "Call", "End", "Talk", "advance", "begin", "converse", "run", "tell", "tell_excess"]
+
+End: TypeAlias = Literal[
+    "answered", "refusal", "content-filter", "length", "invalid-output", "max-turns", "no-progress", "limit", "cancelled"
+]
+
+SAME_FAILURES = 2
+"""How often an identical call may fail; after that it is refused unseen."""
+
+REFUSED_REPEATS = 3
+"""How many refused repeats end a conversation: it is not getting anywhere."""
+
+OUTCOME_UNKNOWN = (
+    "Outcome unknown: the call was interrupted, and it may or may not have taken effect. It was not repeated. "
+    "Find out what happened before you do anything that builds on it; if you cannot, say so."
+)
+
+
+@dataclass(slots=True)
+class Call:
+    """One tool call of a turn. `result` is its `ToolResult` as JSON; `entry` is how the next model call refers to that."""
+
+    call_id: str
+    tool: str
+    arguments: JSONObject
+    once: bool = False
+    original: str | None = None
+    server: str | None = None
+    started: float = 0.0
+    key: str = ""
+    result: JSONObject | None = None
+    entry: JSONObject | None = None
+
+    @property
+    def signature(self) -> bytes:
+        """The exact call, for comparing."""
+        return encode([self.tool, sorted(self.arguments.items())])
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call succeeded."""
+        return self.result is not None and not self.result.get("is_error")
+
+    def answer(self, text: str) -> None:
+        """Give the call an error result that the runtime wrote."""
+        self.result = to_json(ToolResult(self.call_id, self.tool, (Text(text),), is_error=True))
+        self.entry = self.result
+
+
+@dataclass(slots=True)
+class Talk:
+    """The state of one conversation with a model.
+
+    `key` is the prefix of its effects' keys. `messages` is the whole history as JSON. `request` is merged into the arguments of every
+    model effect. `repairs` is how often the model is asked again when its reply cannot be used. `ended` is None while it goes on; then
+    `text`, `output` (for a stage with an output schema) and `problem` (why the reply is unusable) say what came of it.
+    """
+
+    stage: str
+    key: str
+    step_id: str | None = None
+    max_turns: int = 50
+    repairs: int = 2
+    request: JSONObject = field(default_factory=dict[str, Any])
+    messages: list[JSONObject] = field(default_factory=list[JSONObject])
+    turn: int = 0
+    ended: End | None = None
+    text: str = ""
+    output: JSON = None
+    problem: str | None = None
+    calls: list[Call] = field(default_factory=list[Call])
+    finished_calls: list[Call] = field(default_factory=list[Call])
+    waiting: dict[str, Call] = field(default_factory=dict[str, Call])
+    after: str | None = None
+    fresh: list[JSONObject] = field(default_factory=list[JSONObject])
+    failures: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    repeats: int = 0
+    stopping: End | None = None
+
+    def say(self, *messages: JSONObject) -> None:
+        """Add messages that the next model call will see."""
+        self.messages += messages
+        self.fresh += messages
+
+    def repair(self) -> None:
+        """Make the history valid when the conversation was left in the middle of a turn."""
+        for call in self.calls:
+            if call.result is None:
+                call.answer("Interrupted before it had a result.")
+        _close_turn(self)
+
+
+async def converse(durable: Durable, talk: Talk, meter: Meter) -> None:
+    """Run a conversation to its end. Raises the model's error when a model call fails for good."""
+    begin(durable, talk)
+    while talk.ended is None:
+        await advance(durable, talk, meter, await durable.next())
+
+
+def begin(durable: Durable, talk: Talk) -> None:
+    """Start the next model call. It names the call before it and carries only what was added since."""
+    args = {"stage": talk.stage, "step": talk.step_id, **talk.request, "after": talk.after, "add": talk.fresh}
+    talk.after, talk.fresh = f"{talk.key}{talk.turn}", []
+    durable.start("model", args, key=talk.after)
+
+
+async def advance(durable: Durable, talk: Talk, meter: Meter, completion: Completion) -> None:
+    """Take one completion that belongs to this conversation, and start what follows from it."""
+    if call := talk.waiting.pop(completion.key, None):
+        await _take_result(durable, talk, call, completion)
+    else:
+        await _take_reply(durable, talk, meter, completion)
+    if talk.waiting or talk.ended:
+        return
+    _close_turn(talk)
+    talk.ended = talk.stopping
+    if talk.ended is None and (excess := meter.check()) and excess.kind != "tool-calls":
+        talk.ended = "limit"
+    if talk.ended is None:
+        begin(durable, talk)
+
+
+async def _take_reply(durable: Durable, talk: Talk, meter: Meter, completion: Completion) -> None:
+    match completion.outcome:
+        case Completed(reply):
+            pass
+        case Failed(error):
+            raise ReplanError.from_json(error)
+        case InDoubt() | Cancelled():
+            talk.ended = "cancelled"
+            return
+    message: JSONObject = reply["message"]
+    talk.messages.append(message)
+    talk.turn += 1
+    used = meter.add(reply["model"], reply["usage"])
+    await tell(
+        durable, events.UsageReported(run_id=durable.run_id, phase=reply["phase"], model=reply["model"], usage=used)
+    )
+    talk.text = "".join(part["text"] for part in message["content"] if part["type"] == "text")
+    talk.calls = _calls(message, reply.get("calls", []))
+    finish = reply["finish"]
+    if finish in ("refusal", "content_filter"):
+        talk.stopping = "refusal" if finish == "refusal" else "content-filter"
+        refusals = [part["text"] for part in message["content"] if part["type"] == "refusal"]
+        talk.text = talk.text or "".join(refusals)
+    elif talk.calls:
+        await _start_calls(durable, talk, meter, cut=finish == "length")
+    elif finish == "length":
+        talk.stopping = "length"
+    else:
+        _take_answer(talk, reply)
+
+
+def _take_answer(talk: Talk, reply: JSONObject) -> None:
+    talk.output, talk.problem = reply.get("output"), reply.get("problem")
+    if talk.problem is None:
+        talk.stopping = "answered"
+    elif talk.repairs <= 0 or talk.turn >= talk.max_turns:
+        talk.stopping = "invalid-output"
+    else:
+        talk.repairs -= 1
+        talk.say(to_json(user(talk.problem)))
+
+
+def _calls(message: JSONObject, prepared: list[JSONObject]) -> list[Call]:
+    """The calls of a reply, as the model effect prepared them: coerced arguments, or an error that the model can fix."""
+    calls: list[Call] = []
+    parts = [part for part in message["content"] if part["type"] == "call"]
+    for part, more in zip(parts, prepared, strict=True):
+        arguments = more.get("arguments", part["arguments"])
+        call = Call(part["call_id"], part["name"], arguments, once=more.get("once", False))
+        call.original, call.server = more.get("original"), more.get("server")
+        if "error" in more:
+            call.answer(more["error"])
+        calls.append(call)
+    return calls
+
+
+async def _start_calls(durable: Durable, talk: Talk, meter: Meter, *, cut: bool) -> None:
+    """Start every call that may run; the others are answered at once."""
+    if talk.turn >= talk.max_turns:
+        talk.stopping = "max-turns"
+    for index, call in enumerate(talk.calls):
+        if cut:
+            call.answer("Not run: the reply was cut off at the output limit. Try again with less in one reply.")
+        elif talk.stopping:
+            call.answer("Not run: the limit of turns is reached.")
+        elif call.result is not None:
+            continue
+        elif talk.failures.get(call.signature, 0) >= SAME_FAILURES:
+            call.answer("Not run: this exact call has failed before. Change the arguments, use another tool, or go on without it.")
+            talk.repeats += 1
+        elif not meter.take_tool_call():
+            call.answer("Not run: the tool-call budget of this run is exhausted. Answer from what you have.")
+        else:
+            await _start_call(durable, talk, call, f"{talk.after}/{index}")
+    if talk.repeats >= REFUSED_REPEATS:
+        talk.stopping = "no-progress"
+
+
+async def _start_call(durable: Durable, talk: Talk, call: Call, key: str) -> None:
+    await tell_call(durable, talk.step_id, call)
+    start_call(durable, talk.step_id, call, key)
+    talk.waiting[key] = call
+
+
+def start_call(durable: Durable, step_id: str | None, call: Call, key: str) -> None:
+    """Start the effect that makes a tool call."""
+    call.started, call.key, call.entry = durable.now(), key, {"ref": key}
+    args = {"tool": call.tool, "arguments": call.arguments, "call_id": call.call_id, "step": step_id}
+    durable.start("tool", args, key=key, once=call.once)
+
+
+async def _take_result(durable: Durable, talk: Talk, call: Call, completion: Completion) -> None:
+    if isinstance(completion.outcome, Cancelled):
+        talk.stopping = "cancelled"
+    if waits_for := take_call_outcome(durable, talk.step_id, call, completion):
+        talk.waiting[waits_for] = call
+        return
+    if not call.ok:
+        talk.failures[call.signature] = talk.failures.get(call.signature, 0) + 1
+    await tell_result(durable, talk.step_id, call, completion.at)
+
+
+def take_call_outcome(durable: Durable, step_id: str | None, call: Call, completion: Completion) -> str | None:
+    """Give the call its result; or, where that is in doubt, ask, and say under which key the answer will come."""
+    asked = completion.key == f"{call.key}/doubt"
+    match completion.outcome:
+        case Completed({"outcome": "not-done"}) if asked:
+            start_call(durable, step_id, call, f"{call.key}/again")
+            return call.key
+        case Completed({"outcome": "done", "result": str(text)}) if asked:
+            call.result = to_json(ToolResult(call.call_id, call.tool, (Text(text),)))
+            call.entry = call.result
+        case Completed(value) if not asked:
+            call.result = value
+        case InDoubt() if not asked:
+            durable.expect("in-doubt", key=f"{call.key}/doubt")
+            return f"{call.key}/doubt"
+        case Failed(error):
+            call.answer(f"The tool failed: {error['message']}")
+        case Cancelled():
+            call.answer("Cancelled before it had a result.")
+        case _:
+            call.answer(OUTCOME_UNKNOWN)
+    return None
+
+
+def _close_turn(talk: Talk) -> None:
+    """Put the results of the turn into the history, in the order of the calls."""
+    for call in talk.calls:
+        if call.result is None:
+            call.answer("Not run: the reply was stopped.")
+        assert call.result is not None
+        assert call.entry is not None
+        talk.messages.append(call.result)
+        talk.fresh.append(call.entry)
+    talk.finished_calls += talk.calls
+    talk.calls = []
+
+
+async def tell(durable: Durable, event: events.Event) -> None:
+    """Emit an event."""
+    await durable.emit(msgspec.to_builtins(event))
+
+
+async def tell_call(durable: Durable, step_id: str | None, call: Call) -> None:
+    """Say that a tool is about to be called."""
+    event = events.StepToolCall(
+        run_id=durable.run_id,
+        step_id=step_id,
+        call_id=call.call_id,
+        tool=call.tool,
+        name=call.original or call.tool,
+        server=call.server,
+        arguments=call.arguments,
+    )
+    await tell(durable, event)
+
+
+async def tell_result(durable: Durable, step_id: str | None, call: Call, at: float) -> None:
+    """Say what a tool call gave. `at` is when, in seconds since 1970."""
+    assert call.result is not None
+    texts = [part["text"] for part in call.result["content"] if part["type"] == "text"]
+    event = events.StepToolResult(
+        run_id=durable.run_id,
+        step_id=step_id,
+        call_id=call.call_id,
+        tool=call.tool,
+        ok=call.ok,
+        output="\n".join(texts),
+        seconds=max(0.0, at - call.started),
+    )
+    await tell(durable, event)
+
+
+async def tell_excess(durable: Durable, meter: Meter) -> None:
+    """Say which limit is reached."""
+    if meter.excess:
+        kind, amount, cap = meter.excess.kind, meter.excess.amount, meter.excess.cap
+        await tell(durable, events.BudgetExceeded(run_id=durable.run_id, kind=kind, tokens=amount, cap=cap))
+
+
+@dataclass(slots=True)
+class AgentState:
+    """What a plain run has come to: explicit, so that there is a valid partial result whenever the run is left."""
+
+    meter: Meter = field(default_factory=lambda: Meter(Limits()))
+    talk: Talk | None = None
+    status: str = "running"
+    stop_reason: str | None = None
+    text: str = ""
+    output: JSON = None
+
+    @property
+    def messages(self) -> list[JSONObject]:
+        """The history as JSON, valid also in the middle of a turn."""
+        if self.talk is None:
+            return []
+        self.talk.repair()
+        return self.talk.messages
+
+
+async def run(durable: Durable, task: JSONObject, state: AgentState) -> None:
+    """The plain agent's program. `task` holds `agent`, `goal`, `history` and `limits`; what comes of it is in `state`."""
+    await tell(durable, events.RunStart(run_id=durable.run_id, goal=task["goal"], agent=task["agent"]))
+    state.meter.limits = Limits(**task["limits"])
+    talk = state.talk = Talk("executor", "t", max_turns=state.meter.limits.max_turns)
+    talk.say(*task["history"], to_json(user(task["goal"])))
+    await converse(durable, talk, state.meter)
+    state.text, state.output = talk.text, talk.output
+    if talk.ended == "invalid-output":
+        raise RunFailed(f"the model's output could not be used, repairs included: {talk.problem}")
+    await tell_excess(durable, state.meter)
+    complete = talk.ended == "answered"
+    state.status, state.stop_reason = "complete" if complete else "stopped", None if complete else talk.ended
+    await tell(durable, events.Final(run_id=durable.run_id, text=state.text, output=state.output))

@@ -1,0 +1,65 @@
+"""A Python type as the shape of a model's final output."""
+
+from typing import Any
+
+from ..encoding import JSON, JSONObject
+from ..errors import ConfigError
+from ..model import OutputSchema
+from .extract import OutputProblem, candidates
+
+_WRAPPED = "result"
+
+
+class TypedOutput:
+    """Turns a type (pydantic model, dataclass, TypedDict, list, union, ...) into a schema, and replies into its values.
+
+    A type whose schema is not an object is wrapped as `{"result": ...}` on the wire, because providers want an object at the root.
+    """
+
+    def __init__(self, output_type: Any) -> None:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(output_type)
+            schema: JSONObject = self._adapter.json_schema()
+        except (PydanticUserError, TypeError) as error:
+            raise ConfigError(f"output_type {output_type!r} has no JSON schema: {error}") from None
+        self._wrapped = schema.get("type") != "object"
+        if self._wrapped:
+            definitions = schema.pop("$defs", None)
+            schema = {"type": "object", "properties": {_WRAPPED: schema}, "required": [_WRAPPED]}
+            if definitions:
+                schema["$defs"] = definitions
+        name = getattr(output_type, "__name__", "output")
+        self.schema = OutputSchema(name if name.isidentifier() and len(name) <= 64 else "output", schema)
+
+    def read(self, text: str) -> JSON:
+        """The output in a reply, validated, as JSON. Raises `OutputProblem` with the validator's words."""
+        problem = "it holds no JSON"
+        for candidate in candidates(text):
+            try:
+                value = self._adapter.validate_python(self._unwrap(candidate))
+                return self._adapter.dump_python(value, mode="json")
+            except ValueError as error:
+                problem = _words(error)
+        raise OutputProblem(
+            f"Your reply does not fit the required JSON schema: {problem}. Reply again with only the corrected JSON."
+        )
+
+    def value(self, output: JSON) -> Any:
+        """The typed value of what `read` gave."""
+        return self._adapter.validate_python(output)
+
+    def _unwrap(self, candidate: JSON) -> JSON:
+        if self._wrapped and isinstance(candidate, dict) and _WRAPPED in candidate:
+            return candidate[_WRAPPED]  # pyright: ignore[reportUnknownVariableType]  # JSON
+        return candidate
+
+
+def _words(error: ValueError) -> str:
+    details = getattr(error, "errors", None)
+    if not callable(details):
+        return str(error)
+    rows: list[Any] = details(include_url=False, include_context=False, include_input=False)  # pyright: ignore[reportAssignmentType]  # pydantic's ValidationError
+    return "; ".join(f"{'.'.join(map(str, row['loc'])) or 'the value'}: {row['msg']}" for row in rows[:8])

@@ -1,0 +1,164 @@
+"""Where the values of arguments may come from, as JSON schemas for models whose output is constrained.
+
+A value in a plan is a span or number of the goal, or open (null) until results are there; a value that is filled in later is a leaf
+of a result, of the goal, or something that an error offers. What only the model can know (the name of a time zone, the code
+of a currency) stays free in calls that only read.
+"""
+
+import re
+from collections.abc import Iterable
+
+from ..encoding import JSON, JSONObject
+from ..tool import ToolInfo
+
+_STOP = frozenset(
+    "a an the of in on at to for from by with and or is are was were be it its this that these those what which who how "
+    "when where do does did i we you they my our your their me us please now right moment much many as than if into over "
+    "there here have has had can could will would should not no yes".split()
+)
+_WORD = re.compile(r"[^\s,;!?()\[\]{}\"“”]+")
+_NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
+_QUOTED = re.compile(r"'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`")
+_EXAMPLES = re.compile(r"(?:such as|e\.g\.,?|for example|like|as in)\s+([^\s,;)]+)|'([^'\n]{1,60})'", re.I)
+_FREE_NAMES = re.compile(r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression", re.I)
+_MAX_SPANS, _MAX_WORDS, _MAX_LEAVES = 80, 5, 60
+
+
+def spans(text: str) -> list[str]:
+    """Word sequences of a text that do not begin or end with a stop word, longest first within each start."""
+    found: dict[str, None] = dict.fromkeys(quoted(text))
+    for clause in re.split(r"(?<=[.!?,;:])\s+", text):
+        words = [re.sub(r"['’]s$", "", match[0].strip(".:'’")) for match in _WORD.finditer(clause)]
+        content = [bool(word) and word.casefold() not in _STOP for word in words]
+        for start in range(len(words)):
+            for end in range(min(len(words), start + _MAX_WORDS), start, -1):
+                if content[start] and content[end - 1]:
+                    found.setdefault(" ".join(words[start:end]))
+    return list(found)[:_MAX_SPANS]
+
+
+def numbers(text: str) -> list[float]:
+    """The numbers in a text, digits inside words excepted."""
+    return [float(match[0]) if "." in match[0] else int(match[0]) for match in _NUMBER.finditer(text)]
+
+
+def quoted(text: str) -> list[str]:
+    """What stands in quotes in a text: the names that an error offers."""
+    return [next(filter(None, match.groups())) for match in _QUOTED.finditer(text)]
+
+
+def leaves(value: JSON) -> list[JSON]:
+    """The texts and numbers inside a value, each once, in order."""
+    found: dict[JSON, None] = {}
+    pending = [value]
+    while pending and len(found) < _MAX_LEAVES:
+        item = pending.pop(0)
+        if isinstance(item, dict):
+            pending = [*item.values(), *pending]  # pyright: ignore[reportUnknownVariableType]  # JSON
+        elif isinstance(item, list):
+            pending = [*item, *pending]  # pyright: ignore[reportUnknownVariableType]  # JSON
+        elif isinstance(item, str) and 0 < len(item) <= 120 or isinstance(item, (int, float)) and item is not True and item is not False:
+            found.setdefault(item)
+    return list(found)
+
+
+def plan_arguments(info: ToolInfo, goal: str) -> JSONObject:
+    """The schema of a planned call's arguments: grounded in the goal, or null."""
+    root = info.parameters
+    properties: JSONObject = root.get("properties") or {}
+    required = [name for name in properties if name in root.get("required", ())]
+    found = {name: {"anyOf": [*_planned(schema, info, goal), {"type": "null"}]} for name, schema in properties.items()}
+    return {"type": "object", "properties": found, "required": required, "additionalProperties": False}
+
+
+def _planned(schema: JSONObject, info: ToolInfo, goal: str) -> list[JSONObject]:
+    if "enum" in schema or "const" in schema:
+        return [schema]
+    match _type(schema):
+        case "string":
+            names = spans(goal)
+            if info.read_only and _only_model_knows(schema, names):
+                return [{"type": "string", "maxLength": 60}]
+            return [{"enum": names}] if names else []
+        case "integer" | "number":
+            known = [n for n in numbers(goal) if _type(schema) == "number" or isinstance(n, int)]
+            return [{"enum": known}] if known else []
+        case "boolean":
+            return [{"type": "boolean"}]
+        case _:
+            return []
+
+
+def bound_arguments(
+    info: ToolInfo, given: JSONObject, sources: Iterable[JSON], goal: str, *, refused: Iterable[JSONObject] = ()
+) -> JSONObject:
+    """The schema of the arguments that are still open: leaves of `sources` (results, what an error offers), else values of the goal.
+
+    `given` arguments are fixed. With a single open argument, values that were `refused` before are left out.
+    """
+    root = info.parameters
+    properties: JSONObject = root.get("properties") or {}
+    required = [name for name in properties if name in root.get("required", ()) or name in given]
+    found = leaves(list(sources))
+    schemas: JSONObject = {}
+    for name in required:
+        if name in given:
+            schemas[name] = {"enum": [given[name]]}
+        else:
+            tried = [call.get(name) for call in refused]
+            schemas[name] = _bound(name, properties[name], info, found, goal, tried)
+    return {"type": "object", "properties": schemas, "required": required, "additionalProperties": False}
+
+
+def _bound(
+    name: str, schema: JSONObject, info: ToolInfo, found: list[JSON], goal: str, tried: list[JSON]
+) -> JSONObject:
+    if "enum" in schema or "const" in schema:
+        return schema
+    kind = _type(schema)
+    if kind == "string":
+        if _FREE_NAMES.search(name):
+            return schema
+        offered: list[JSON] = [leaf for leaf in found if isinstance(leaf, str)]
+        if info.read_only and _only_model_knows(schema, [*map(str, offered), *spans(goal)]):
+            return schema
+        offered = _of_shape(schema, offered) or [*offered, *spans(goal)]
+    elif kind in ("integer", "number"):
+        offered = [leaf for leaf in found if not isinstance(leaf, str)] + [*numbers(goal)]
+        offered = [leaf for leaf in offered if kind == "number" or isinstance(leaf, int)]
+    else:
+        return schema
+    offered = [leaf for leaf in dict.fromkeys(offered) if leaf not in tried][:_MAX_LEAVES]
+    return {"enum": offered} if offered else schema
+
+
+def _type(schema: JSONObject) -> str | None:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return next((k for k in kind if k != "null"), None)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # JSON
+    if kind is None and isinstance(schema.get("anyOf"), list):
+        return next((_type(branch) for branch in schema["anyOf"] if branch.get("type") != "null"), None)
+    return kind
+
+
+def _examples(schema: JSONObject) -> list[str]:
+    text = str(schema.get("description") or "")
+    listed = [str(example) for example in schema.get("examples", ()) if isinstance(example, str)]
+    return listed + [(match[1] or match[2]).strip("'\"`.:") for match in _EXAMPLES.finditer(text)]
+
+
+def _shape(text: str) -> str:
+    """Runs of letters and digits by kind, everything else as it is: `C-1234` is `A-9`, `Europe/Lisbon` is `a/a`, `EUR` is `A`."""
+    text = re.sub(r"[A-Z][A-Z]+|\b[A-Z]\b", "A", re.sub(r"\d+", "9", text))
+    return re.sub(r"[A-Z]?[^\W\d_A-Z]+(?:[ _][A-Z]?[^\W\d_A-Z]+)*", "a", text)
+
+
+def _of_shape(schema: JSONObject, offered: Iterable[JSON]) -> list[JSON]:
+    shapes = {_shape(example) for example in _examples(schema)}
+    return [value for value in offered if isinstance(value, str) and _shape(value) in shapes]
+
+
+def _only_model_knows(schema: JSONObject, known: Iterable[str]) -> bool:
+    """Whether the described form is one that no known value has and that world knowledge can fill: codes and names, not ids."""
+    shapes = {_shape(example) for example in _examples(schema)}
+    return bool(shapes) and not any("9" in shape for shape in shapes) and not any(_shape(k) in shapes for k in known)

@@ -1,0 +1,169 @@
+"""What a plan is, and how a planner's reply becomes one that can be run."""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ..encoding import JSON, JSONObject, clean_text, decode, encode
+from ..tool import ToolInfo
+from .references import references
+
+__all__ = ["Plan", "PlannedCall", "Step", "fallback_plan", "make_plan"]
+
+_ID = re.compile(r"[a-z][a-z0-9_]{0,31}")
+StepKind = Literal["direct", "bound", "open"]
+
+
+class PlannedCall(Struct, frozen=True):
+    """The tool call that a step is: the tool's name, and as many of its arguments as are known (None: none of them)."""
+
+    tool: str
+    arguments: JSONObject | None = None
+
+
+class Step(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
+    """One step of a plan.
+
+    `id` matches `[a-z][a-z0-9_]{0,31}` and is unique in the run over all revisions. Without `call` the executor does the step
+    with its tools. `suggested_tools` are hints for that; `requires_tools` says that all suggestions were unknown, so that all tools are
+    offered. `depends_on`, `produces`, `compute`, `from_` and `check` are part of the format.
+    """
+
+    id: str
+    description: str
+    expected_outcome: str = ""
+    suggested_tools: tuple[str, ...] = ()
+    requires_tools: bool = False
+    depends_on: tuple[str, ...] | None = None
+    produces: dict[str, JSONObject] = {}
+    call: PlannedCall | None = None
+    compute: JSONObject | None = None
+    from_: dict[str, str] = {}
+    check: JSON = None
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """An ordered list of steps. `revision` counts the replanner's revisions."""
+
+    thought: str = ""
+    steps: tuple[Step, ...] = ()
+    skills: tuple[str, ...] = ()
+    revision: int = 0
+
+
+def to_json(value: Plan | Step) -> JSONObject:
+    """The plan or step as plain JSON."""
+    return decode(encode(value))
+
+
+def fallback_plan(goal: str) -> Plan:
+    """One open step that is the goal itself: what is run when no plan could be had."""
+    return Plan(steps=(Step(id="s1", description=goal, requires_tools=True),))
+
+
+def make_plan(
+    data: JSON, tools: Sequence[ToolInfo], *, max_steps: int, taken: Collection[str] = (), revision: int = 0
+) -> tuple[Plan, list[str]]:
+    """A plan from a planner's JSON, with what was mended, one remark each. Raises `ValueError` where it is no plan at all.
+
+    Missing, ill-formed and repeated ids are replaced (references follow), unknown suggested tools are dropped, a call of an unknown tool
+    becomes an open step, and steps beyond `max_steps` are cut off. `taken` holds the ids of earlier steps of the run.
+    """
+    raw_steps = data.get("steps") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # JSON
+    if not isinstance(raw_steps, list):
+        raise ValueError('a plan is an object with "steps", a list')  # noqa: TRY004  # a value of the model's, not a type error of ours
+    remarks: list[str] = []
+    steps: list[Step] = []
+    renamed: dict[str, str] = {}
+    for number, raw in enumerate(raw_steps, len(taken) + 1):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  # JSON
+        if len(steps) == max_steps:
+            remarks.append(f"the plan had {len(raw_steps)} steps; those after the first {max_steps} were left out")  # pyright: ignore[reportUnknownArgumentType]  # JSON
+            break
+        if not isinstance(raw, dict):
+            remarks.append(f"step {number} is not an object and was left out")
+            continue
+        used = {*taken, *(step.id for step in steps)}
+        steps.append(_step(raw, f"s{number}", used, renamed, tools, remarks))  # pyright: ignore[reportUnknownArgumentType]  # JSON
+    thought = clean_text(str(data.get("thought") or ""))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+    return Plan(thought=thought, steps=tuple(steps), revision=revision), remarks
+
+
+def _step(
+    raw: JSONObject,
+    number: str,
+    used: set[str],
+    renamed: dict[str, str],
+    tools: Sequence[ToolInfo],
+    remarks: list[str],
+) -> Step:
+    given = str(raw.get("id") or "")
+    ident = given if _ID.fullmatch(given) and given not in used else _free_id(number, used)
+    if given and given != ident:
+        renamed[given] = ident
+    known = {name: info.name for info in tools for name in (info.original, info.name) if name}
+    call = _call(raw.get("call"), known, renamed, remarks, ident)
+    suggested = [str(name) for name in _items(raw.get("suggested_tools"))]
+    kept = tuple(dict.fromkeys(known[name] for name in suggested if name in known))
+    if unknown := [name for name in suggested if name not in known]:
+        remarks.append(f"step {ident!r} suggested unknown tools, which were dropped: {', '.join(map(repr, unknown))}")
+    lost_call = call is None and isinstance(raw.get("call"), dict)
+    description = str(raw.get("description") or (f"Call {call.tool}" if call else given or ident))
+    depends = raw.get("depends_on")
+    return Step(
+        id=ident,
+        description=clean_text(_rename(description, renamed)),
+        expected_outcome=clean_text(str(raw.get("expected_outcome") or "")),
+        suggested_tools=kept,
+        requires_tools=bool(suggested and not kept) or lost_call or raw.get("requires_tools") is True,
+        depends_on=tuple(renamed.get(str(d), str(d)) for d in _items(depends)) if isinstance(depends, list) else None,
+        produces={k: v for k, v in _object(raw.get("produces")).items() if isinstance(v, dict)},
+        call=call,
+        compute=raw["compute"] if isinstance(raw.get("compute"), dict) else None,
+        from_={k: v for k, v in _object(raw.get("from")).items() if isinstance(v, str)},
+        check=raw.get("check"),
+    )
+
+
+def _call(
+    raw: JSON, known: dict[str, str], renamed: dict[str, str], remarks: list[str], ident: str
+) -> PlannedCall | None:
+    if not isinstance(raw, dict):
+        return None
+    name = str(raw.get("tool") or "")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+    if name not in known:
+        remarks.append(f"step {ident!r} called the unknown tool {name!r}; the executor chooses one instead")
+        return None
+    arguments: Any = raw.get("arguments")  # pyright: ignore[reportUnknownMemberType]  # JSON
+    if not isinstance(arguments, dict):
+        return PlannedCall(known[name])
+    return PlannedCall(known[name], _rename(arguments, renamed))
+
+
+def _rename(value: JSON, renamed: dict[str, str]) -> JSON:
+    """The value with references to renamed steps following them."""
+    if not renamed or not any(ident in renamed for ident in references(value)):
+        return value
+    if isinstance(value, str):
+        return re.sub(r"(\$\{)([a-z][a-z0-9_]*)", lambda m: m[1] + renamed.get(m[2], m[2]), value)
+    if isinstance(value, list):
+        return [_rename(item, renamed) for item in value]  # pyright: ignore[reportUnknownVariableType]  # JSON
+    return {key: _rename(item, renamed) for key, item in value.items()}
+
+
+def _free_id(wanted: str, used: set[str]) -> str:
+    number = int(wanted[1:])
+    while f"s{number}" in used:
+        number += 1
+    return f"s{number}"
+
+
+def _items(value: JSON) -> list[JSON]:
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]  # JSON
+
+
+def _object(value: JSON) -> JSONObject:
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
+
+

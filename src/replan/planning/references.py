@@ -1,0 +1,114 @@
+"""References between steps: `${id.name.path}` stands for a value that an earlier step gave.
+
+A path is a chain of `.key`, `["odd key"]`, `[index]` (negative from the end) and `[*]` (all elements, as a list). `$${` is a literal `${`.
+Missing is not null: a path that leads nowhere raises, with the keys that exist.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from ..encoding import JSON, encode
+
+_PATH = r"""(?:\.[^.\[\]{}"'$\s]+|\[(?:-?\d+|\*|"(?:[^"\\]|\\.)*")\])*"""
+_REFERENCE = re.compile(rf"\$\$\{{|\$\{{([a-z][a-z0-9_]{{0,31}})({_PATH})\}}")
+_PART = re.compile(r"""\.([^.\[\]]+)|\[(-?\d+)\]|\[(\*)\]|\[("(?:[^"\\]|\\.)*")\]""")
+
+
+class MissingReference(LookupError):
+    """A reference leads nowhere. The text says where it ended and what there is."""
+
+
+def references(value: JSON) -> Iterator[str]:
+    """The ids of the steps that a value refers to, in order, with repetitions."""
+    if isinstance(value, str):
+        yield from (match[1] for match in _REFERENCE.finditer(value) if match[1])
+    elif isinstance(value, list):
+        for item in value:  # pyright: ignore[reportUnknownVariableType]  # JSON
+            yield from references(item)
+    elif isinstance(value, dict):
+        for item in value.values():  # pyright: ignore[reportUnknownVariableType]  # JSON
+            yield from references(item)
+
+
+def resolve(value: JSON, outputs: Mapping[str, JSON]) -> JSON:
+    """The value with its references replaced. A text that is only a reference takes the type of what it stands for.
+
+    `outputs` maps the id of a step to its outputs by name. Raises `MissingReference`.
+    """
+    if isinstance(value, str):
+        return _resolve_text(value, outputs)
+    if isinstance(value, list):
+        return [resolve(item, outputs) for item in value]  # pyright: ignore[reportUnknownVariableType]  # JSON
+    if isinstance(value, dict):
+        return {key: resolve(item, outputs) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]  # JSON
+    return value
+
+
+def _resolve_text(text: str, outputs: Mapping[str, JSON]) -> JSON:
+    whole = _REFERENCE.fullmatch(text)
+    if whole and whole[1]:
+        return _look_up(whole, outputs)
+
+    def render(match: re.Match[str]) -> str:
+        if not match[1]:
+            return "${"
+        value = _look_up(match, outputs)
+        return value if isinstance(value, str) else encode(value).decode()
+
+    return _REFERENCE.sub(render, text)
+
+
+def _look_up(match: re.Match[str], outputs: Mapping[str, JSON]) -> JSON:
+    step, path = match[1], match[2]
+    if step not in outputs:
+        raise MissingReference(f"{match[0]!r}: the step {step!r} has no output; there are {_names(outputs)}")
+    value: JSON = outputs[step]
+    if path.startswith(".") and list(value) == ["result"] and not re.match(r"\.result(?![^.\[])", path):
+        value = value["result"]  # the one undeclared output may be left out of the path
+    try:
+        return pick(value, path)
+    except MissingReference as error:
+        raise MissingReference(f"{match[0]!r}: {error}") from None
+
+
+def pick(value: JSON, path: str) -> JSON:
+    """What a path leads to inside a value. Raises `MissingReference`, and `ValueError` where the path is none."""
+    at = 0
+    path = path if not path or path[0] in ".[" else f".{path}"
+    while at < len(path):
+        part = _PART.match(path, at)
+        if part is None:
+            raise ValueError(f"{path!r} is not a path; write it like name.items[0].id")
+        at = part.end()
+        if part[3]:
+            if not isinstance(value, list):
+                raise MissingReference(f"[*] needs a list, and there is {_kind(value)}")
+            return [pick(item, path[at:]) for item in value]  # pyright: ignore[reportUnknownVariableType]  # JSON
+        value = _index(value, int(part[2])) if part[2] else _key(value, json.loads(part[4]) if part[4] else part[1])
+    return value
+
+
+def _key(value: JSON, key: str) -> JSON:
+    if not isinstance(value, dict):
+        raise MissingReference(f"there is no {key!r}: the value is {_kind(value)}")
+    if key not in value:
+        raise MissingReference(f"there is no {key!r}; there are {_names(value)}")  # pyright: ignore[reportUnknownArgumentType]  # JSON
+    return value[key]  # pyright: ignore[reportUnknownVariableType]  # JSON
+
+
+def _index(value: JSON, index: int) -> JSON:
+    if not isinstance(value, list):
+        raise MissingReference(f"there is no [{index}]: the value is {_kind(value)}")
+    if not -len(value) <= index < len(value):  # pyright: ignore[reportUnknownArgumentType]  # JSON
+        raise MissingReference(f"there is no [{index}]: the list has {len(value)} elements")  # pyright: ignore[reportUnknownArgumentType]  # JSON
+    return value[index]  # pyright: ignore[reportUnknownVariableType]  # JSON
+
+
+def _kind(value: JSON) -> str:
+    names = {type(None): "null", bool: "a boolean", str: "a text", list: "a list", dict: "an object"}
+    return names.get(type(value), "a number")
+
+
+def _names(value: Mapping[str, JSON]) -> str:
+    return ", ".join(map(repr, list(value)[:20])) or "none"

@@ -1,0 +1,287 @@
+"""One run of an agent: the handle that callers hold, and what comes out of it."""
+
+import asyncio
+import contextvars
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import TracebackType
+from typing import Any, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
+
+import msgspec
+
+from . import events
+from .encoding import JSON, JSONObject
+from .errors import ReplanError, RunCancelled, RunFailed
+from .journal import InboxItem, LocalRun, Paused, Wiring
+from .limits import Meter
+from .messages import Message
+from .messages import from_json as message_from_json
+from .planning import Plan, StepResult
+from .prices import price
+from .usage import Usage
+
+__all__ = ["EventHandler", "PlanningResult", "Run", "RunResult", "StepStartHandler", "current_run"]
+
+EventHandler: TypeAlias = Callable[[events.AnyEvent], None]
+"""Called with each event, in order, in the run's event loop. What it raises is logged and changes nothing."""
+
+StepStartHandler: TypeAlias = Callable[[events.StepStart, Callable[[], None]], None]
+"""Called when a step begins, with a function that cancels it."""
+
+RunStatus: TypeAlias = Literal["running", "complete", "paused", "stopped", "failed", "cancelled"]
+OutputT = TypeVar("OutputT", covariant=True)
+ResultT = TypeVar("ResultT", bound="RunResult[Any]", covariant=True)
+
+_current: "contextvars.ContextVar[Run[Any] | None]" = contextvars.ContextVar("replan_run", default=None)
+
+
+def current_run() -> "Run[Any] | None":
+    """The run that the calling code is part of, if any: in tools (sync ones too), handlers and whatever they call."""
+    return _current.get()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult(Generic[OutputT]):
+    """What a run came to.
+
+    `status` is `complete`, `paused` (waits for a person), `stopped` (at a limit or by a refusal: `stop_reason` says by what; the rest
+    is what there is), or, on the error of a run that raised, `failed` or `cancelled`. `output` is the validated output where the agent has an
+    `output_type`. `usage_by_model` maps `provider:name` to tokens.
+    """
+
+    run_id: str
+    status: RunStatus
+    text: str
+    output: OutputT | None = None
+    stop_reason: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    usage_by_model: dict[str, Usage] = field(default_factory=dict[str, Usage])
+    tool_calls: int = 0
+    raw_messages: list[JSONObject] = field(default_factory=list[JSONObject], repr=False)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation, to be given to the next run as `history`."""
+        return [message_from_json(message) for message in self.raw_messages]
+
+    @property
+    def cost(self) -> Decimal | None:
+        """What the run cost, in US dollars; None where a price is not known."""
+        prices = [price(model, usage) for model, usage in self.usage_by_model.items()]
+        known = [amount for amount in prices if amount is not None]
+        return sum(known, Decimal(0)) if len(known) == len(prices) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningResult(RunResult[OutputT]):
+    """What a planning run came to: also the last `plan`, the `trace` of executed steps, and how many there were."""
+
+    plan: Plan | None = None
+    trace: tuple[StepResult, ...] = ()
+    iterations: int = 0
+    revisions: int = 0
+
+
+class State(Protocol):
+    """What every program's state has."""
+
+    meter: Meter
+    status: str
+    stop_reason: str | None
+    text: str
+    output: JSON
+
+    @property
+    def messages(self) -> list[JSONObject]:
+        """The conversation as JSON, valid whenever it is read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch(Generic[ResultT]):
+    """How an agent starts one run: the program with its state, the live things, the journal, and how the state becomes a result."""
+
+    run_id: str
+    program: Callable[[LocalRun, JSON], Awaitable[None]]
+    state: State
+    services: Callable[[], Awaitable[Any]]
+    open: Callable[[Wiring], Awaitable[LocalRun]]
+    result: Callable[[RunStatus], ResultT]
+    ended: "Callable[[Run[Any]], None]"
+    on_event: EventHandler | None = None
+    on_step_start: StepStartHandler | None = None
+    answerer: Callable[[InboxItem], Awaitable[JSON]] | None = None
+    unattended: Literal["deny", "wait"] = "deny"
+    collect: bool = True
+
+
+class Run(Generic[ResultT]):
+    """A run that has been started: an async iterator of its events, and its result.
+
+    Use it as `async with agent.start(goal) as run:`; leaving the block cancels a run that is still going. Awaiting the handle gives the result.
+    """
+
+    def __init__(self, launch: Launch[ResultT]) -> None:
+        self.run_id = launch.run_id
+        self._launch = launch
+        self._session: LocalRun | None = None
+        self._events: list[events.AnyEvent] = []
+        self._news = asyncio.Event()
+        self._cancelled = False
+        self._started = time.monotonic()
+        self._task = asyncio.get_running_loop().create_task(self._drive(), name=f"replan run {launch.run_id}")
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self._task.done()
+
+    async def result(self) -> ResultT:
+        """Wait for the end of the run. Raises its error when it failed, and `RunCancelled` when it was cancelled by `cancel`."""
+        return await self._task
+
+    def cancel(self) -> None:
+        """Stop the run: tools, servers and model calls are told. `result` then raises `RunCancelled`. A journalled run can be resumed."""
+        if not self._task.done():
+            self._cancelled = True
+            self._task.cancel()
+
+    def cancel_step(self, step_id: str) -> None:
+        """Stop one step of a plan; it counts as blocked and the run goes on. Steps that are not running are not affected by it."""
+        if self._session and not self._task.done():
+            self._session.cancel_prefix(f"step/{step_id}/")
+
+    def __await__(self) -> Generator[Any, None, ResultT]:
+        return self.result().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[events.AnyEvent]:
+        position = 0
+        while True:
+            while position < len(self._events):
+                yield self._events[position]
+                position += 1
+            if self._task.done():
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.exception()  # seen: whoever wants it asks `result`
+
+    async def _drive(self) -> ResultT:
+        _current.set(self)
+        launch, state = self._launch, self._launch.state
+        status: RunStatus = "failed"
+        error: BaseException | None = None
+        try:
+            self._session = await launch.open(await self._wiring())
+            await launch.program(self._session, self._session.info.input)
+            status = state.status  # pyright: ignore[reportAssignmentType]  # a program leaves one of the words
+        except Paused:
+            status, state.stop_reason = "paused", "waiting"
+        except asyncio.CancelledError as cancelled:
+            status, error = "cancelled", cancelled
+        except Exception as failure:  # noqa: BLE001  # whatever it is, the run must be closed and the caller told
+            error = failure
+        result = launch.result(status)
+        try:
+            await self._finish(status, result, error)
+        except ReplanError as failure:
+            error = error or failure
+        finally:
+            self._deliver_end(status, state)
+            launch.ended(self)
+        if error is None:
+            return result
+        raise self._error(error, result)
+
+    async def _wiring(self) -> Wiring:
+        launch = self._launch
+        listens = launch.collect or launch.on_event is not None
+        return Wiring(
+            services=await launch.services(),
+            on_event=self._on_event if listens or launch.on_step_start else None,
+            on_live=self._deliver if listens else None,
+            answerer=launch.answerer,
+            unattended=launch.unattended,
+        )
+
+    async def _finish(self, status: RunStatus, result: ResultT, error: BaseException | None) -> None:
+        """Write the end into the journal; a cancellation that comes meanwhile waits for it."""
+        if self._session is None:
+            return
+        failure = error.to_json() if isinstance(error, ReplanError) else None
+        if status == "failed" and failure is None:
+            failure = {"type": type(error).__name__, "message": str(error)}
+        closing = asyncio.ensure_future(self._session.finish(status, _stored(result), failure))
+        await asyncio.wait([closing])
+        closing.result()
+
+    def _error(self, error: BaseException, result: ResultT) -> BaseException:
+        if isinstance(error, asyncio.CancelledError):
+            if not self._cancelled:
+                return error
+            error = RunCancelled(f"run {self.run_id!r} was cancelled")
+        elif not isinstance(error, ReplanError):
+            failed = RunFailed(f"run {self.run_id!r} failed: {type(error).__name__}: {error}")
+            failed.__cause__ = error
+            error = failed
+        error.result = result
+        return error
+
+    def _on_event(self, event: JSON) -> None:
+        self._deliver(events.from_json(event))
+
+    def _deliver(self, event: events.AnyEvent) -> None:
+        launch = self._launch
+        if launch.collect:
+            self._events.append(event)
+            self._news.set()
+        if launch.on_event:
+            launch.on_event(event)
+        if launch.on_step_start and isinstance(event, events.StepStart):
+            step_id = event.step_id
+            launch.on_step_start(event, lambda: self.cancel_step(step_id))
+
+    def _deliver_end(self, status: RunStatus, state: State) -> None:
+        end = events.RunComplete(
+            run_id=self.run_id,
+            status=status,
+            stop_reason=state.stop_reason,
+            usage=state.meter.usage,
+            seconds=time.monotonic() - self._started,
+        )
+        try:
+            self._deliver(end)
+        except Exception:  # noqa: BLE001  # a handler never breaks a run
+            _log_handler_failure()
+        self._news.set()
+
+
+def _log_handler_failure() -> None:
+    import logging
+
+    logging.getLogger("replan").debug("an event handler raised", exc_info=True)
+
+
+def _stored(result: RunResult[Any]) -> JSONObject:
+    """What a journal keeps of a result; messages and steps are in its records already."""
+    return {
+        "text": result.text,
+        "output": msgspec.to_builtins(result.output, enc_hook=str) if result.output is not None else None,
+        "stop_reason": result.stop_reason,
+        "usage": msgspec.to_builtins(result.usage),
+        "usage_by_model": msgspec.to_builtins(result.usage_by_model),
+        "tool_calls": result.tool_calls,
+    }
