@@ -7,10 +7,11 @@ from typing import Any
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
 from mcp.shared._stream_protocols import ReadStream, WriteStream
+from mcp.shared.message import SessionMessage
 
-from ..encoding import clean_text, decode
+from replan.encoding import clean_text, decode
+
 from .config import HttpServer
 
 __all__ = ["FAULT", "http_transport"]
@@ -78,6 +79,8 @@ async def http_transport(
         headers.update(await fresh if inspect.isawaitable(fresh) else fresh)
     # How long a request may take is decided where calls are made; a stream may be silent for long.
     timeout = httpx2.Timeout(server.connect_timeout, read=None)
-    async with _Client(headers=headers, timeout=timeout) as client:
-        async with streamable_http_client(server.url, http_client=client) as streams:
-            yield streams
+    async with (
+        _Client(headers=headers, timeout=timeout) as client,
+        streamable_http_client(server.url, http_client=client) as streams,
+    ):
+        yield streams

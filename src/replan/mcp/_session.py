@@ -1,22 +1,23 @@
-"""One SDK session: shaking hands, listing tools, calling them. Imports the SDK, so it is itself imported on first use."""
+"""One SDK session: shaking hands, listing tools, calling them. Imports the SDK; is itself imported on first use."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import mcp_types as types
-from mcp import Client
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from .._version import __version__
-from ..encoding import JSONObject, encode
+from mcp import Client
+from replan._version import __version__
+from replan.encoding import JSONObject, encode
+
 from ._http import FAULT, http_transport
 from ._stdio import StdioTransport
 from .config import HttpServer, McpServer
@@ -125,7 +126,8 @@ class Session:
     ) -> types.CallToolResult:
         """Call a tool by its own name.
 
-        Raises `CallRefused` where the server answers with an error or not at all, `ConnectionLost` where the connection broke.
+        Raises `CallRefused` where the server answers with an error or not in time, `ConnectionLost` where the
+        connection broke.
         """
         try:
             return await self._timed(tool, arguments, meta, progress)
@@ -139,29 +141,17 @@ class Session:
     async def _timed(
         self, tool: str, arguments: JSONObject, meta: JSONObject, progress: Progress
     ) -> types.CallToolResult:
-        loop = asyncio.get_running_loop()
-        idle, most = self._server.call_timeout, self._server.max_call_time
-        latest = None if most is None else loop.time() + most
-        running = True
-
-        def deadline() -> float | None:
-            ends = [end for end in (latest, None if idle is None else loop.time() + idle) if end is not None]
-            return min(ends, default=None)
-
-        async def advance(done: float, total: float | None, message: str | None) -> None:
-            if running and not limit.expired():
-                limit.reschedule(deadline())
-            progress(done, total, message)
-
+        patience = _Patience(self._server.call_timeout, self._server.max_call_time, progress)
+        sent: Any = meta or None
         try:
-            async with asyncio.timeout_at(deadline()) as limit:
-                return await self._client.call_tool(tool, arguments, progress_callback=advance, meta=meta or None)
-        except TimeoutError:
-            over = latest is not None and loop.time() >= latest
-            spent = f"did not end within {most:g} s" if over else f"gave no sign of life for {idle:g} s"
-            raise CallRefused(f"the call {spent} and was cancelled; whether it took effect is not known") from None
+            async with patience.limit:
+                return await self._client.call_tool(tool, arguments, progress_callback=patience, meta=sent)
+        except TimeoutError as error:
+            if not patience.limit.expired():
+                raise CallRefused(f"the call could not be sent: {_first(error)}") from error
+            raise CallRefused(f"{patience.verdict()}; whether it took effect is not known") from None
         finally:
-            running = False
+            patience.over = True
 
     def _translate(self, error: MCPError) -> CallRefused | ConnectionLost:
         fault = _fault(error)
@@ -182,12 +172,38 @@ class Session:
             except RuntimeError as error:
                 if name not in warned:
                     warned.add(name)
-                    _log.warning("MCP server %r breaks the output schema of %r: %s", self._name, name, _first(error))
+                    _log.warning("MCP server %r: a result of %r breaks its schema: %s", self._name, name, _first(error))
 
         return check
 
 
-def _first(error: Exception) -> str:
+class _Patience:
+    """How long a call may take: without a sign of life `idle` seconds, altogether `most`. Progress is a sign of life."""
+
+    def __init__(self, idle: float | None, most: float | None, report: Progress) -> None:
+        self.over = False
+        self._idle, self._most, self._report = idle, most, report
+        self._loop = asyncio.get_running_loop()
+        self._latest = None if most is None else self._loop.time() + most
+        self.limit = asyncio.timeout_at(self._deadline())
+
+    def _deadline(self) -> float | None:
+        silent = None if self._idle is None else self._loop.time() + self._idle
+        return min((end for end in (self._latest, silent) if end is not None), default=None)
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        if not self.over and not self.limit.expired():
+            self.limit.reschedule(self._deadline())
+            self._report(progress, total, message)
+
+    def verdict(self) -> str:
+        """What to say when the time is over."""
+        if self._latest is not None and self._loop.time() >= self._latest:
+            return f"the call did not end within {self._most:g} s and was cancelled"
+        return f"the call gave no sign of life for {self._idle:g} s and was cancelled"
+
+
+def _first(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:_SHOWN] or type(error).__name__
 
@@ -197,13 +213,12 @@ def explain(error: BaseException) -> tuple[str, bool]:
 
     Groups of errors are opened; the first error in them speaks for all.
     """
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     if isinstance(error, MCPError):
         return error.message or f"MCP error {error.code}", _fault(error) == "unauthorized"
     return f"{type(error).__name__}: {_first(error)}" if str(error) else type(error).__name__, False
 
 
 def _fault(error: MCPError) -> Any:
-    data: Any = error.data
-    return data.get(FAULT) if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # any JSON
+    return error.data.get(FAULT) if isinstance(error.data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # any JSON

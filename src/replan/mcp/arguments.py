@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, cast
 
-from ..encoding import JSON, JSONObject, encode
+from replan.encoding import JSON, JSONObject, encode
 
 __all__ = ["ArgumentSchema"]
 
@@ -18,7 +18,7 @@ _DEEPEST = 32
 
 
 class ArgumentSchema:
-    """A tool's input schema. It is compiled on first use; one that cannot be used checks nothing, and says so once in the log."""
+    """A tool's input schema, compiled on first use. One that cannot be used checks nothing, and is logged once."""
 
     def __init__(self, schema: JSONObject, tool: str) -> None:
         self._schema = schema
@@ -98,7 +98,7 @@ class ArgumentSchema:
             kind: Any = validator_for(self._schema, default=Draft202012Validator)
             kind.check_schema(self._schema)
             # An empty registry: references stay within the schema, nothing is fetched.
-            return kind(self._schema, registry=Registry())
+            return kind(self._schema, registry=cast("Any", Registry)())
         except Exception as error:  # noqa: BLE001  # a server can send anything
             self._give_up(error)
             return None
@@ -128,7 +128,9 @@ def _holds_null(value: JSON) -> bool:
 
 
 def _local(root: JSONObject, reference: str) -> JSON:
-    """The part of the schema that a reference such as `#/$defs/Point` names; True, which allows everything, where it names none."""
+    """The part of the schema that a reference such as `#/$defs/Point` names; True, which allows all, where there is
+    none.
+    """
     if not reference.startswith("#"):
         return True
     found: Any = root
@@ -185,8 +187,8 @@ def _expected(schema: Any) -> str:
     if isinstance(shape.get("enum"), list):
         return "one of " + ", ".join(map(_short, shape["enum"][:20]))
     if "type" in shape:
-        kinds = shape["type"]
-        return " or ".join(kinds) if isinstance(kinds, list) else str(kinds)
+        kinds: Any = shape["type"]
+        return " or ".join(cast("list[str]", kinds)) if isinstance(kinds, list) else str(kinds)
     branches = shape.get("anyOf") or shape.get("oneOf") or ()
     return " or ".join(dict.fromkeys(map(_expected, branches))) or str(shape.get("$ref", "a value")).rsplit("/", 1)[-1]
 

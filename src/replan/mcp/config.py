@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from ..encoding import decode
-from ..errors import ConfigError
+from replan.encoding import decode
+from replan.errors import ConfigError
 
 __all__ = ["HeaderSource", "HttpServer", "McpServer", "StdioServer", "parse_servers"]
 
@@ -22,10 +22,11 @@ HeaderSource: TypeAlias = Callable[[], Mapping[str, str] | Awaitable[Mapping[str
 class StdioServer:
     """A server that is started as a process and spoken to over its standard input and output.
 
-    The process gets a small safe environment (`PATH`, `HOME` and the like) plus `env`. `connect_timeout` is the seconds for starting it,
-    shaking hands and listing its tools; `call_timeout` is how long a call may show no sign of life (progress counts as one), `max_call_time`
-    how long it may take at all; None, or 0, means no limit. `trusted` makes the server's own read-only and idempotent hints count;
-    `read_only` and `idempotent` name tools (globs such as `"get_*"`) of which you say so yourself.
+    The process gets a small safe environment (`PATH`, `HOME` and the like) plus `env`. `connect_timeout` is the
+    seconds for starting it, shaking hands and listing its tools; `call_timeout` is how long a call may show no sign
+    of life (progress counts as one), `max_call_time` how long it may take at all; None, or 0, means no limit.
+    `trusted` makes the server's own read-only and idempotent hints count; `read_only` and `idempotent` name tools
+    (globs such as `"get_*"`) of which you say so yourself.
     """
 
     command: str
@@ -41,10 +42,8 @@ class StdioServer:
     idempotent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.command, str) or not self.command.strip():
-            raise ConfigError(f"field 'command' is {self.command!r}; give the program that starts the server")
-        if self.cwd is not None and not isinstance(self.cwd, (str, Path)):
-            raise ConfigError(f"field 'cwd' is {self.cwd!r}; give a folder")
+        _check_type("command", self.command, str, "the program that starts the server")
+        _check_type("cwd", self.cwd, (str, Path, type(None)), "a folder")
         object.__setattr__(self, "args", _texts("args", self.args))
         _check_mapping("env", self.env)
         _check_options(self)
@@ -54,8 +53,9 @@ class StdioServer:
 class HttpServer:
     """A server behind a URL, spoken to over streamable HTTP. Proxies and certificates of the environment are honoured.
 
-    `headers` go with every request; `get_headers` is called for each new connection and its headers win. It is called again, and
-    the request repeated once, when the server answers 401. The other options are those of `StdioServer`.
+    `headers` go with every request; `get_headers` is called for each new connection and its headers win. When the
+    server answers 401 it is called again, and the request repeated once. The other options are those of
+    `StdioServer`.
     """
 
     url: str
@@ -97,15 +97,16 @@ def parse_servers(value: Any) -> dict[str, McpServer]:
     """The servers that `value` describes, by name, in its order; those with `"disabled": true` are left out.
 
     `value` is a dictionary of name to URL, dictionary or server object; or a dictionary of the `mcp.json` form
-    (`{"mcpServers": {...}}`, or `{"servers": {...}}`); or the path of such a file; or its text. In dictionaries and files, `${NAME}`,
-    `${env:NAME}` and `${NAME:-default}` stand for environment variables. Raises `ConfigError` that names the server and the field.
+    (`{"mcpServers": {...}}`, or `{"servers": {...}}`); or the path of such a file; or its text. In dictionaries and
+    files, `${NAME}`, `${env:NAME}` and `${NAME:-default}` stand for environment variables. Raises `ConfigError` that
+    names the server and the field.
     """
     entries = _entries(value)
     parsed = ((name, _parse_server(name, entry)) for name, entry in entries.items())
     return {name: server for name, server in parsed if server is not None}
 
 
-def _entries(value: Any) -> dict[str, Any]:
+def _entries(value: Any) -> dict[Any, Any]:
     if value is None:
         return {}
     if isinstance(value, (str, Path)):
@@ -114,7 +115,7 @@ def _entries(value: Any) -> dict[str, Any]:
         raise ConfigError(
             f"MCP servers are {value!r}; give a dictionary of name to server, or the path of an mcp.json file"
         )
-    entries = cast("dict[str, Any]", dict(value))  # pyright: ignore[reportUnknownArgumentType]  # keys are checked below
+    entries = cast("dict[Any, Any]", dict(value))  # pyright: ignore[reportUnknownArgumentType]  # keys are checked below
     if "mcpServers" in entries:
         entries = _section(entries, "mcpServers")
     elif isinstance(inner := entries.get("servers"), Mapping) and not {"command", "url"} & set(cast("Any", inner)):
@@ -125,7 +126,7 @@ def _entries(value: Any) -> dict[str, Any]:
     return entries
 
 
-def _section(entries: dict[str, Any], key: str) -> dict[str, Any]:
+def _section(entries: dict[Any, Any], key: str) -> dict[Any, Any]:
     section = entries[key]
     if not isinstance(section, Mapping):
         raise ConfigError(f"field {key!r} is {section!r}; give a dictionary of name to server")
@@ -163,8 +164,7 @@ def _parse_server(name: str, entry: Any) -> McpServer | None:
 
 def _from_fields(entry: dict[str, Any]) -> McpServer | None:
     disabled = entry.pop("disabled", False)
-    if not isinstance(disabled, bool):
-        raise ConfigError(f"field 'disabled' is {disabled!r}; give true or false")
+    _check_type("disabled", disabled, bool, "true or false")
     if disabled:
         return None
     kind = _kind(entry)
@@ -236,6 +236,11 @@ def _texts(where: str, value: Any) -> tuple[str, ...]:
     return tuple(cast("list[str]", value))
 
 
+def _check_type(where: str, value: Any, kind: type | tuple[type, ...], wanted: str) -> None:
+    if not isinstance(value, kind) or (isinstance(value, str) and not value.strip()):
+        raise ConfigError(f"field {where!r} is {value!r}; give {wanted}")
+
+
 def _check_mapping(where: str, value: Any) -> None:
     if value is None:
         return
@@ -263,7 +268,6 @@ def _check_options(server: McpServer) -> None:
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
             raise ConfigError(f"field {name!r} is {value!r}; give seconds, or 0 for no limit")
         object.__setattr__(server, name, float(value) if value else None)
-    if not isinstance(server.trusted, bool):
-        raise ConfigError(f"field 'trusted' is {server.trusted!r}; give true or false")
+    _check_type("trusted", server.trusted, bool, "true or false")
     for name in ("read_only", "idempotent"):
         object.__setattr__(server, name, _texts(name, getattr(server, name)))

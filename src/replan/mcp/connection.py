@@ -1,7 +1,8 @@
 """A connection to one MCP server: opened when needed, opened again when it broke, closed from anywhere.
 
-The SDK is built on cancel scopes, which must be left in the task that entered them. So each lifetime of a connection belongs
-to one task of its own, which opens it and closes it; everybody else calls through it, and asks it to end by setting an event.
+The SDK is built on cancel scopes, which must be left in the task that entered them. So each lifetime of a connection
+belongs to one task of its own, which opens it and closes it; everybody else calls through it, and asks it to end by
+setting an event.
 """
 
 import asyncio
@@ -11,8 +12,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ..encoding import JSONObject
-from ..errors import McpError
+from replan.encoding import JSONObject
+from replan.errors import McpError
+
 from .config import HttpServer, McpServer, StdioServer
 from .faults import ConnectionLost
 from .process import ServerProcess, child_environment
@@ -186,7 +188,9 @@ class _Lifetime:
 
 
 class Connection:
-    """One configured server, over all its lifetimes. All methods may be called from any task of the loop that it first ran in."""
+    """One configured server, over all its lifetimes. All methods may be called from any task of the loop that it first
+    ran in.
+    """
 
     def __init__(self, name: str, server: McpServer) -> None:
         self.name = name
@@ -233,8 +237,9 @@ class Connection:
     ) -> "CallToolResult":
         """Call a tool by the server's own name for it, connecting again first where that is needed.
 
-        A call that cannot have run, because the server forgot the session or was not reached, is made once more on a new
-        connection; one that may have run only if it is `repeatable`. Raises `McpError`, or `CallRefused` for the server's own errors.
+        A call that cannot have run, because the server forgot the session or was not reached, is made once more on a
+        new connection; one that may have run only if it is `repeatable`. Raises `McpError`, or `CallRefused` for the
+        server's own errors.
         """
         again = True
         while True:

@@ -14,8 +14,8 @@ class CallRefused(Exception):
 class ConnectionLost(Exception):
     """The connection broke under a call, or the server forgot the session.
 
-    `fault` says how: the session is unknown (`session`), the credentials are refused (`unauthorized`), or nothing reached the
-    server (`unsent`): then the tool did not run. In the case of `broken` it may have run.
+    `fault` says how: the session is unknown (`session`), the credentials are refused (`unauthorized`), or nothing
+    reached the server (`unsent`): then the tool did not run. In the case of `broken` it may have run.
     """
 
     def __init__(self, message: str, *, fault: Fault) -> None:

@@ -14,8 +14,9 @@ _FORBIDDEN = re.compile(r"[^A-Za-z0-9_-]")
 def tool_aliases(server: str, tools: Iterable[str]) -> dict[str, str]:
     """An alias for each tool of one server, by the tool's own name.
 
-    An alias depends on the server's name and on the server's own tools, not on their order and not on other servers. It ends
-    with a hash of the full name where it had to be cut, or where two names differ only in characters that had to be replaced.
+    An alias depends on the server's name and on the server's own tools, not on their order and not on other servers.
+    It ends with a hash of the full name where it had to be cut, or where two names differ only in characters that had
+    to be replaced.
     """
     names = sorted(set(tools))
     label = _label(server)
@@ -35,7 +36,9 @@ def _keeps(alias: str, unchanged: str, shared: Counter[str]) -> bool:
 
 
 def _label(server: str) -> str:
-    """The server's part of an alias. Different servers have different ones, none contains `__`: an alias has one reading only."""
+    """The server's part of an alias. Different servers have different ones and none contains `__`, so aliases never
+    meet.
+    """
     label = re.sub("_+", "_", _FORBIDDEN.sub("_", server)).rstrip("_")
     if label == server and not label[:1].isdigit() and not label.startswith("-"):
         return label

@@ -1,4 +1,4 @@
-"""The process of a stdio server: started in a session of its own, watched, and ended with everything that it started."""
+"""The process of a stdio server: started in a session of its own, watched, and ended with all that it started."""
 
 import asyncio
 import functools
@@ -84,7 +84,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._on_line: Callable[[bytes], None] = self._early.append
         self._at_end: list[Callable[[], None]] = []
         self._stderr: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._splitters = {1: _Lines(lambda line: self._on_line(line)), 2: _Lines(self._said)}
+        self._splitters = {1: _Lines(self._print), 2: _Lines(self._said)}
         self._exited = asyncio.Event()
         self._silent = False
         self._timer: asyncio.TimerHandle | None = None
@@ -205,6 +205,9 @@ class ServerProcess(asyncio.SubprocessProtocol):
         except PermissionError:
             return not self._exited.is_set()
         return True
+
+    def _print(self, line: bytes) -> None:
+        self._on_line(line)
 
     def _said(self, line: bytes) -> None:
         text = "".join(c if c.isprintable() else " " for c in line.decode("utf-8", "replace")).strip()[:_LINE_WIDTH]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from ..errors import ConfigError, McpError
+from replan.errors import ConfigError, McpError
+
 from .config import parse_servers
 from .connection import Connection, State
 from .names import tool_aliases
@@ -37,8 +38,9 @@ class McpServers:
         print([tool.info.name for tool in servers.tools], servers.statuses)
     ```
 
-    A server that cannot be used is logged and left out; `statuses` says why. With `fail_on_no_tools`, `connect` raises `McpError` when
-    servers are configured and none of them gave a tool. Connections belong to the event loop in which `connect` ran, not to its task.
+    A server that cannot be used is logged and left out; `statuses` says why. With `fail_on_no_tools`, `connect` raises
+    `McpError` when servers are configured and none of them gave a tool. Connections belong to the event loop in which
+    `connect` ran, not to its task.
     """
 
     def __init__(self, configs: Any, *, fail_on_no_tools: bool = False) -> None:
@@ -61,7 +63,9 @@ class McpServers:
 
     @property
     def tools(self) -> list[McpTool]:
-        """The tools, in the order of the servers and of their own lists, as of the last `connect`, `reconnect` or `list_tools`."""
+        """The tools, in the order of the servers and of their lists, as of the last `connect`, `reconnect`,
+        `list_tools`.
+        """
         return list(self._tools)
 
     @property
@@ -91,12 +95,12 @@ class McpServers:
         await self._open([self._connections[name] for name in names or self._connections])
 
     def list_tools(self) -> list[McpTool]:
-        """The tools of the servers' latest lists: new ones appear in `tools` from now on, removed ones are gone from it."""
+        """The tools of the servers' latest lists: from now on `tools` has the new ones too, and no removed ones."""
         self._tools = [tool for connection in self._connections.values() for tool in _mount(connection)]
         return self.tools
 
     async def close(self) -> None:
-        """End all connections at the same time. May be called from any task, more than once; takes a few seconds at most."""
+        """End all connections at the same time. For any task, also more than once; takes a few seconds at most."""
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
 
     async def _open(self, connections: Any) -> None:

@@ -4,10 +4,11 @@ import unicodedata
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from ..encoding import JSONObject, clean_text, normalise
-from ..errors import McpError
-from ..messages import Text
-from ..tool import InvalidArguments, ToolContext, ToolInfo, ToolOutput
+from replan.encoding import JSONObject, clean_text, normalise
+from replan.errors import McpError
+from replan.messages import Text
+from replan.tool import InvalidArguments, ToolContext, ToolInfo, ToolOutput
+
 from .arguments import ArgumentSchema
 from .config import McpServer
 from .connection import Connection
@@ -26,7 +27,7 @@ _HIDDEN = frozenset("\u200e\u200f\u061c\ufeff" + "".join(map(chr, (*range(0x202A
 
 
 class McpTool:
-    """A tool of an MCP server. `hint_read_only` and the like are the server's own words; `info` holds what may be relied on."""
+    """A tool of an MCP server. `hint_read_only` and the like are the server's words; `info` says what to rely on."""
 
     def __init__(self, connection: Connection, tool: "Tool", alias: str) -> None:
         self._connection = connection
