@@ -23,10 +23,11 @@ from .errors import ConfigError
 from .journal import InboxItem, Journal, LocalRun, MemoryJournal, Wiring, check_run_id
 from .messages import Message, repaired, to_json
 from .model import Model
-from .models import resolve
+from .models import default_model, resolve
 from .output import TypedOutput
 from .planning import loop as planning_loop
 from .planning.stages import planning_stages
+from .planning.state import PlanningState
 from .run import EventHandler, Launch, PlanningResult, Run, RunResult, RunStatus, StepStartHandler
 from .settings import Limits, ModelSettings, Planning, Stages
 from .tool import Tool, ToolInfo
@@ -94,8 +95,9 @@ class _Agent(Generic[ResultT]):
     ) -> Run[ResultT]:
         """Start a run and return its handle: events, `result()`, `cancel()`. Needs a running event loop.
 
-        `history` are messages of earlier runs (`result.messages`); it is not changed. `deps` is handed to tools in their context. `meta` is stored
-        with the run in the journal. `on_event` is called besides the agent's own. Raises `ConfigError` for an empty goal or an impossible run id.
+        `history` are messages of earlier runs (`result.messages`); it is not changed. `deps` is handed to tools in
+        their context. `meta` is stored with the run in the journal. `on_event` is called besides the agent's own.
+        Raises `ConfigError` for an empty goal or an impossible run id.
         """
         return self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=True)
 
@@ -112,11 +114,17 @@ class _Agent(Generic[ResultT]):
         on_event: EventHandler | None = None,
         on_step_start: StepStartHandler | None = None,
     ) -> ResultT:
-        """Run to the end and return the result. Arguments as for `start`. Cancelling the calling task cancels the run."""
+        """Run to the end and return the result.
+
+        Arguments as for `start`. Cancelling the calling task cancels the run.
+        """
         return await self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=False).result()
 
     def run_sync(self, goal: str, *, history: Sequence[Message] = (), deps: Any = None) -> ResultT:
-        """`run` for code that is not async; works inside a running event loop too. Connections are made and closed for this one run."""
+        """`run` for code that is not async; works inside a running event loop too.
+
+        Connections are made and closed for this one run.
+        """
         outcome: list[ResultT] = []
         failure: list[BaseException] = []
 
@@ -147,8 +155,9 @@ class _Agent(Generic[ResultT]):
     ) -> Run[ResultT]:
         """Go on with a run of this agent's journal from where it was left; finished calls are not made again.
 
-        The goal, the history and the limits are those of the run's start. Awaiting the handle gives the result, or raises `RunNotFound`, `JournalBusy` while
-        another process drives the run, and `JournalError` for a run that is complete.
+        The goal, the history and the limits are those of the run's start. Awaiting the handle gives the result, or
+        raises `RunNotFound`, `JournalBusy` while another process drives the run, and `JournalError` for a run that is
+        complete.
         """
         state = self._new_state()
         journal = self._open_journal()
@@ -321,7 +330,11 @@ class _Agent(Generic[ResultT]):
         return len(self._runs)
 
     async def close(self, *, wait_for_runs: bool = False, timeout: float = 30.0) -> None:
-        """End the agent: its runs (cancelled, or with `wait_for_runs` awaited up to `timeout` seconds), servers, models, journal. May be called twice."""
+        """End the agent: its runs (cancelled, or with `wait_for_runs` awaited up to `timeout` seconds), servers,
+        models, journal.
+
+        May be called twice.
+        """
         self._closed = True
         runs = list(self._runs)
         if wait_for_runs and runs:
@@ -383,7 +396,7 @@ class Agent(_Agent[RunResult[OutputT]]):
         name: str = "agent",
     ) -> None:
         self._arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
-        self._model = resolve(model, settings=settings)
+        self._model = resolve(model or default_model(), settings=settings)
         self._system_prompt, self._limits, self._settings = system_prompt, limits, settings
         self._typed = TypedOutput(output_type) if output_type is not None else None
         super().__init__(
@@ -498,10 +511,10 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
         trigger = self._planning.replan_after
         return {"replan_after": trigger} if callable(trigger) else {}
 
-    def _new_state(self) -> planning_loop.PlanningState:
-        return planning_loop.PlanningState()
+    def _new_state(self) -> PlanningState:
+        return PlanningState()
 
-    async def _program(self, state: planning_loop.PlanningState, durable: LocalRun, task: JSON) -> None:
+    async def _program(self, state: PlanningState, durable: LocalRun, task: JSON) -> None:
         await planning_loop.run(durable, task, state)
 
     def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
@@ -509,7 +522,7 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
             self._stage_models, tools, self._system_prompt, self._settings, output=self._typed, remarks=self._remarks()
         )
 
-    def _result(self, run_id: str, state: planning_loop.PlanningState, status: RunStatus) -> PlanningResult[OutputT]:
+    def _result(self, run_id: str, state: PlanningState, status: RunStatus) -> PlanningResult[OutputT]:
         return PlanningResult(
             **_common(run_id, state, status, self._typed),
             plan=state.plan,
@@ -551,7 +564,7 @@ class _Sandbox:
 
 
 def _common(
-    run_id: str, state: loop.AgentState | planning_loop.PlanningState, status: RunStatus, typed: TypedOutput | None
+    run_id: str, state: loop.AgentState | PlanningState, status: RunStatus, typed: TypedOutput | None
 ) -> dict[str, Any]:
     output = typed.value(state.output) if typed and state.output is not None else None
     return {
@@ -578,7 +591,7 @@ def _resolve_stages(model: str | Model | None, stages: Stages, settings: ModelSe
 
     def get_default() -> Model:
         if "" not in known:
-            known[""] = get(model) if model is not None else resolve(None, settings=settings)
+            known[""] = get(model) if model is not None else resolve(default_model(), settings=settings)
         return known[""]
 
     return {
@@ -605,5 +618,3 @@ async def _ended(run: Run[Any]) -> None:
     """Wait for a run whatever becomes of it."""
     with contextlib.suppress(Exception, asyncio.CancelledError):
         await run.result()
-
-

@@ -1,8 +1,8 @@
 """The durability seam: the only door through which a loop does anything.
 
-A loop starts what can start, takes the next completion, and decides. It owns no tasks, timers, clock, randomness or I/O. The
-order of completions is journalled, so a replay of the loop over the journal decides the same; that is what makes a run
-resumable at any instant, in this process or another.
+A loop starts what can start, takes the next completion, and decides. It owns no tasks, timers, clock, randomness or
+I/O. The order of completions is journalled, so a replay of the loop over the journal decides the same; that is what
+makes a run resumable at any instant, in this process or another.
 """
 
 from collections.abc import Awaitable, Callable
@@ -44,7 +44,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """A step that must not run twice was interrupted: nobody knows whether it took effect. `args` are what it was started with."""
+    """A step that must not run twice was interrupted: nobody knows whether it took effect.
+
+    `args` are what it was started with.
+    """
 
     args: JSON
 
@@ -59,7 +62,10 @@ Outcome: TypeAlias = Completed | Failed | InDoubt | Cancelled
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What became of the step, inbox item or timer that was started under `key`. `at` is the journalled time, in seconds since 1970."""
+    """What became of the step, inbox item or timer that was started under `key`.
+
+    `at` is the journalled time, in seconds since 1970.
+    """
 
     key: str
     outcome: Outcome
@@ -77,12 +83,16 @@ class Durable(Protocol):
     def start(self, step: str, args: JSON, *, key: str, once: bool = False) -> None:
         """Begin the registered step; return at once. Its completion comes from `next`.
 
-        With `once` the intent is written before the step runs, and an interrupted step is never run again: it completes as `InDoubt`.
+        With `once` the intent is written before the step runs, and an interrupted step is never run again: it completes
+        as `InDoubt`.
         """
         ...
 
     async def next(self) -> Completion:
-        """The next completion, in the journalled order. Raises `RuntimeError` where nothing was started that could complete."""
+        """The next completion, in the journalled order.
+
+        Raises `RuntimeError` where nothing was started that could complete.
+        """
         ...
 
     def cancel(self, key: str) -> None:
@@ -90,7 +100,9 @@ class Durable(Protocol):
         ...
 
     def expect(self, name: str, *, key: str, deadline: float | None = None, default: JSON = None) -> None:
-        """Put an item into the inbox; it completes like a step, with the answer, or with `default` after `deadline` seconds."""
+        """Put an item into the inbox; it completes like a step, with the answer, or with `default` after `deadline`
+        seconds.
+        """
         ...
 
     def sleep(self, seconds: float, *, key: str) -> None:
@@ -115,9 +127,10 @@ class StepContext:
     """What a step function can reach. Each process builds its own.
 
     `services` are the live things that the agent's factory makes: models, tools, users' dependencies. `read(key)` gives
-    the arguments and the result of an earlier step of the run: `(args, result)`; the result is None while there is none. `live(event)`
-    is for what need not survive: text deltas, retries; it drops the event where nobody listens (`listening` says whether
-    anybody does). `keep(data, mime)` stores bytes as an artifact, named by their hash, and gives the path. `idempotency_key` is the same when an interrupted step runs again.
+    the arguments and the result of an earlier step of the run: `(args, result)`; the result is None while there is
+    none. `live(event)` is for what need not survive: text deltas, retries; it drops the event where nobody listens
+    (`listening` says whether anybody does). `keep(data, mime)` stores bytes as an artifact, named by their hash, and
+    gives the path. `idempotency_key` is the same when an interrupted step runs again.
     """
 
     run_id: str

@@ -1,13 +1,13 @@
 """The effects that loops start by name: `model` makes one model call, `tool` makes one tool call.
 
-They run where the live things are. What a loop must know to decide (whether a call may be repeated, whether an output is usable)
-is part of their results, so it is journalled, and a replay decides the same although the tools may have changed since.
+They run where the live things are. What a loop must know to decide (whether a call may be repeated, whether an output
+is usable) is part of their results, so it is journalled, and a replay decides the same although the tools may have
+changed since.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,9 +38,9 @@ Watch: TypeAlias = Callable[[Delta], Iterable[events.Event]]
 class Stage:
     """One way of calling a model: which model, with what standing instructions and tools, and how its reply is read.
 
-    `read` turns the reply's text into the stage's output as JSON and raises `OutputProblem` where it cannot; without it the text is the
-    output. `tools` are offered unless the arguments of the effect name fewer. `schema` may be made from the arguments of the effect.
-    `watch(run_id, step_id)` gives the translator of one call's deltas.
+    `read` turns the reply's text into the stage's output as JSON and raises `OutputProblem` where it cannot; without it
+    the text is the output. `tools` are offered unless the arguments of the effect name fewer. `schema` may be made from
+    the arguments of the effect. `watch(run_id, step_id)` gives the translator of one call's deltas.
     """
 
     phase: events.Phase
@@ -82,7 +82,10 @@ def _specs(infos: tuple[ToolInfo, ...]) -> tuple[ToolSpec, ...]:
 
 @dataclass(slots=True)
 class Services:
-    """The live things of one run in one process: what `StepContext.services` holds. `functions` are the user's own, by what they are for."""
+    """The live things of one run in one process: what `StepContext.services` holds.
+
+    `functions` are the user's own, by what they are for.
+    """
 
     stages: dict[str, Stage]
     toolbox: Toolbox
@@ -96,10 +99,11 @@ class Services:
 
 @durable_step("model")
 async def call_model(ctx: StepContext, args: JSONObject) -> JSONObject:
-    """One model call. `args`: `stage`, `step`, `after` (the key of the model call before it), `add` (what was said since).
+    """One model call. `args`: `stage`, `step`, `after` (the key of the model call before it), `add` (what was said
+    since).
 
-    Gives `message`, `usage`, `finish`, `model`, `phase`; with tool calls `calls`, what is to become of each; with an output schema
-    `output`, or `problem` where the reply cannot be used.
+    Gives `message`, `usage`, `finish`, `model`, `phase`; with tool calls `calls`, what is to become of each; with an
+    output schema `output`, or `problem` where the reply cannot be used.
     """
     services: Services = ctx.services
     stage = services.stages[args["stage"]]
@@ -117,7 +121,7 @@ async def call_model(ctx: StepContext, args: JSONObject) -> JSONObject:
     }
     if calls := message.calls:
         reply["calls"] = [plan_call(services.toolbox, call.name, call.arguments, call.raw) for call in calls]
-    elif done.finish == "stop" or done.finish == "tool_calls":
+    elif done.finish in ("stop", "tool_calls"):
         _read_output(stage, args, message, reply)
     return reply
 
@@ -125,7 +129,8 @@ async def call_model(ctx: StepContext, args: JSONObject) -> JSONObject:
 async def _stream(ctx: StepContext, stage: Stage, args: JSONObject, request: ModelRequest) -> Done:
     step_id: str | None = args["step"]
     watch = stage.watch(ctx.run_id, step_id) if stage.watch and ctx.listening else None
-    async with aclosing(stage.model.stream(request)) as stream:  # pyright: ignore[reportArgumentType]  # every model's stream is an async generator
+    stream = stage.model.stream(request)
+    try:
         async for delta in stream:
             if type(delta) is Done:
                 return delta
@@ -134,6 +139,9 @@ async def _stream(ctx: StepContext, stage: Stage, args: JSONObject, request: Mod
                     ctx.live(event)
                 if type(delta) is Retry:
                     ctx.live(_retry(ctx, stage, step_id, delta))
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
     raise RuntimeError(f"the model {stage.model.name!r} ended its stream without Done")
 
 
@@ -159,7 +167,10 @@ def _read_output(stage: Stage, args: JSONObject, message: Assistant, reply: JSON
 
 
 def plan_call(toolbox: Toolbox, name: str, arguments: JSONObject, raw: str | None = None) -> JSONObject:
-    """What is to become of a call: `error` for the model, or `once`, and what differs: coerced `arguments`, `original` name, `server`."""
+    """What is to become of a call:
+
+    `error` for the model, or `once`, and what differs: coerced `arguments`, `original` name, `server`.
+    """
     tool = toolbox.find(name)
     if tool is None:
         return {"error": unknown_tool_text(name, toolbox)}
@@ -178,7 +189,10 @@ def plan_call(toolbox: Toolbox, name: str, arguments: JSONObject, raw: str | Non
 
 @durable_step("tool")
 async def call_tool(ctx: StepContext, args: JSONObject) -> JSONObject:
-    """One tool call. `args`: `tool`, `arguments`, `call_id`, `step`. Gives a `ToolResult`; what goes wrong is an error result."""
+    """One tool call.
+
+    `args`: `tool`, `arguments`, `call_id`, `step`. Gives a `ToolResult`; what goes wrong is an error result.
+    """
     services: Services = ctx.services
     name, call_id = args["tool"], args["call_id"]
     tool = services.toolbox.find(name)
@@ -203,7 +217,7 @@ async def _run_tool(tool: Tool, arguments: JSONObject, context: ToolContext[Any]
         return _error(f"Invalid arguments for {tool.info.name!r}: {error}")
     except ToolError as error:
         return _error(str(error) or "The tool failed without saying why.")
-    except Exception as error:  # noqa: BLE001  # whatever a tool raises is for the model to read
+    except Exception as error:  # whatever a tool raises is for the model to read
         context.logger.debug("tool %r raised", tool.info.name, exc_info=True)
         return _error(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
@@ -248,7 +262,9 @@ def _tool_context(ctx: StepContext, args: JSONObject) -> ToolContext[Any]:
 
 
 async def _conversation(ctx: StepContext, after: str | None, add: list[JSONObject]) -> Conversation:
-    """The conversation up to the model call `after`, and what was added since: from memory, or rebuilt from the journal."""
+    """The conversation up to the model call `after`, and what was added since: from memory, or rebuilt from the
+    journal.
+    """
     services: Services = ctx.services
     earlier: list[tuple[list[JSONObject], JSONObject]] = []
     while after and after not in services.conversations:
@@ -304,5 +320,3 @@ def text_watch(
         return watch
 
     return start
-
-

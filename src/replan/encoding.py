@@ -16,7 +16,7 @@ import pathlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, MappingView, Sequence, Set
 from types import GeneratorType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import msgspec
 
@@ -24,6 +24,17 @@ JSON: TypeAlias = Any
 """A JSON value: None, bool, int, float, str, list of JSON or dict of str to JSON."""
 
 JSONObject: TypeAlias = dict[str, Any]
+
+
+def is_object(value: JSON) -> TypeGuard[JSONObject]:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: JSON) -> TypeGuard[list[JSON]]:
+    """Whether a JSON value is a list."""
+    return isinstance(value, list)
+
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
@@ -116,7 +127,7 @@ class _Normaliser:
         self._inside: set[int] = set()
 
     def read(self, value: Any, depth: int) -> JSON:
-        scalar = _SCALARS.get(cast("type", type(value)))
+        scalar = _SCALARS.get(type(value))  # pyright: ignore[reportUnknownArgumentType]  # of any type
         if scalar is not None:
             return scalar(value)
         try:

@@ -21,7 +21,8 @@
     ├── RunFailed                a run failed for a reason that is not one of the above
     └── RunCancelled             a run was cancelled by `cancel()`
 
-`run()` raises when a run ends as `failed` or `cancelled`; then `error.result` holds what there is: messages, usage, trace.
+`run()` raises when a run ends as `failed` or `cancelled`; then `error.result` holds what there is: messages, usage,
+trace.
 """
 
 from typing import Any, ClassVar

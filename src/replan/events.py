@@ -1,16 +1,48 @@
 """What a run tells the outside while it runs. An event is a signal, never the state.
 
-Each has `type` (on the wire; the class is its CamelCase) and `run_id`. Events marked *live* are best effort: they come while a step runs, are
-not journalled, and are not repeated by a resume. `step_id` is None in a plain `Agent`.
+Each has `type` (on the wire; the class is its CamelCase) and `run_id`. Events marked *live* are best effort: they come
+while a step runs, are not journalled, and are not repeated by a resume. `step_id` is None in a plain `Agent`.
 """
 
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from .encoding import JSON, JSONObject
 from .usage import Usage
+
+__all__ = [
+    "AnyEvent",
+    "BudgetExceeded",
+    "Error",
+    "Event",
+    "Final",
+    "FinalReasoningDelta",
+    "FinalTextDelta",
+    "Level",
+    "Log",
+    "Phase",
+    "PlanCreated",
+    "PlanRevised",
+    "PlanStepAdded",
+    "PlanThoughtDelta",
+    "ReplanDecision",
+    "Retry",
+    "RevisionsExceeded",
+    "RunComplete",
+    "RunStart",
+    "StepComplete",
+    "StepReasoningDelta",
+    "StepStart",
+    "StepTextDelta",
+    "StepToolCall",
+    "StepToolProgress",
+    "StepToolResult",
+    "UsageReported",
+    "from_json",
+    "to_json",
+]
 
 Phase: TypeAlias = Literal["plan", "execute", "replan", "synthesize", "compact", "subagent", "init"]
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -23,14 +55,14 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="type"):
     run_id: str
 
 
-class RunStart(Event, kw_only=True, tag="run.start"):
+class RunStart(Event, frozen=True, kw_only=True, tag="run.start"):
     """The run begins. Not repeated by a resume."""
 
     goal: str
     agent: str
 
 
-class RunComplete(Event, kw_only=True, tag="run.complete"):
+class RunComplete(Event, frozen=True, kw_only=True, tag="run.complete"):
     """The run has ended: `complete`, `paused`, `stopped`, `failed` or `cancelled`."""
 
     status: str
@@ -39,14 +71,14 @@ class RunComplete(Event, kw_only=True, tag="run.complete"):
     seconds: float
 
 
-class PlanThoughtDelta(Event, kw_only=True, tag="plan.thought-delta"):
+class PlanThoughtDelta(Event, frozen=True, kw_only=True, tag="plan.thought-delta"):
     """*Live.* A piece of the planner's thought."""
 
     live = True
     delta: str
 
 
-class PlanStepAdded(Event, kw_only=True, tag="plan.step-added"):
+class PlanStepAdded(Event, frozen=True, kw_only=True, tag="plan.step-added"):
     """*Live.* A step whose description is complete, while the plan is still being written."""
 
     live = True
@@ -55,21 +87,24 @@ class PlanStepAdded(Event, kw_only=True, tag="plan.step-added"):
     description: str
 
 
-class PlanCreated(Event, kw_only=True, tag="plan.created"):
-    """The plan, as it will be executed. Repeated by a resume. `fallback` is set when the planner gave none that was usable."""
+class PlanCreated(Event, frozen=True, kw_only=True, tag="plan.created"):
+    """The plan, as it will be executed.
+
+    Repeated by a resume. `fallback` is set when the planner gave none that was usable.
+    """
 
     plan: JSONObject
     fallback: bool = False
 
 
-class PlanRevised(Event, kw_only=True, tag="plan.revised"):
+class PlanRevised(Event, frozen=True, kw_only=True, tag="plan.revised"):
     """The plan after a revision; finished steps are not in it."""
 
     plan: JSONObject
     reason: str
 
 
-class StepStart(Event, kw_only=True, tag="step.start"):
+class StepStart(Event, frozen=True, kw_only=True, tag="step.start"):
     """A step begins. `kind` is `open`, `bound` or `direct`."""
 
     step_id: str
@@ -78,7 +113,7 @@ class StepStart(Event, kw_only=True, tag="step.start"):
     kind: str
 
 
-class StepTextDelta(Event, kw_only=True, tag="step.text-delta"):
+class StepTextDelta(Event, frozen=True, kw_only=True, tag="step.text-delta"):
     """*Live.* A piece of the executor's text."""
 
     live = True
@@ -86,7 +121,7 @@ class StepTextDelta(Event, kw_only=True, tag="step.text-delta"):
     delta: str
 
 
-class StepReasoningDelta(Event, kw_only=True, tag="step.reasoning-delta"):
+class StepReasoningDelta(Event, frozen=True, kw_only=True, tag="step.reasoning-delta"):
     """*Live.* A piece of the executor's thoughts."""
 
     live = True
@@ -94,7 +129,7 @@ class StepReasoningDelta(Event, kw_only=True, tag="step.reasoning-delta"):
     delta: str
 
 
-class StepToolCall(Event, kw_only=True, tag="step.tool-call"):
+class StepToolCall(Event, frozen=True, kw_only=True, tag="step.tool-call"):
     """A tool is about to be called. `name` is the tool's own name, `tool` what the model calls it."""
 
     step_id: str | None
@@ -105,7 +140,7 @@ class StepToolCall(Event, kw_only=True, tag="step.tool-call"):
     arguments: JSONObject
 
 
-class StepToolProgress(Event, kw_only=True, tag="step.tool-progress"):
+class StepToolProgress(Event, frozen=True, kw_only=True, tag="step.tool-progress"):
     """*Live.* How far a call is; `total` is None where the tool does not know."""
 
     live = True
@@ -116,7 +151,7 @@ class StepToolProgress(Event, kw_only=True, tag="step.tool-progress"):
     message: str | None = None
 
 
-class StepToolResult(Event, kw_only=True, tag="step.tool-result"):
+class StepToolResult(Event, frozen=True, kw_only=True, tag="step.tool-result"):
     """A tool call has its result. `ok` is False for an error that the model reads."""
 
     step_id: str | None
@@ -127,7 +162,7 @@ class StepToolResult(Event, kw_only=True, tag="step.tool-result"):
     seconds: float
 
 
-class StepComplete(Event, kw_only=True, tag="step.complete"):
+class StepComplete(Event, frozen=True, kw_only=True, tag="step.complete"):
     """A step has ended. `blocked` says that it could not do what it was for."""
 
     step_id: str
@@ -137,7 +172,7 @@ class StepComplete(Event, kw_only=True, tag="step.complete"):
     seconds: float
 
 
-class ReplanDecision(Event, kw_only=True, tag="replan.decision"):
+class ReplanDecision(Event, frozen=True, kw_only=True, tag="replan.decision"):
     """What follows a step: `continue`, `revise` or `finish`."""
 
     mode: Literal["continue", "revise", "finish"]
@@ -145,13 +180,13 @@ class ReplanDecision(Event, kw_only=True, tag="replan.decision"):
     cause: Literal["last-step", "clean-step", "llm-decision"]
 
 
-class RevisionsExceeded(Event, kw_only=True, tag="revisions.exceeded"):
+class RevisionsExceeded(Event, frozen=True, kw_only=True, tag="revisions.exceeded"):
     """The replanner asked for one more revision than `cap`."""
 
     cap: int
 
 
-class BudgetExceeded(Event, kw_only=True, tag="budget.exceeded"):
+class BudgetExceeded(Event, frozen=True, kw_only=True, tag="budget.exceeded"):
     """A limit of the run is reached; `tokens` is the amount (calls for `tool-calls`), `cap` the limit."""
 
     kind: Literal["input", "output", "reasoning", "total", "tool-calls", "iterations"]
@@ -159,28 +194,28 @@ class BudgetExceeded(Event, kw_only=True, tag="budget.exceeded"):
     cap: int
 
 
-class FinalTextDelta(Event, kw_only=True, tag="final.text-delta"):
+class FinalTextDelta(Event, frozen=True, kw_only=True, tag="final.text-delta"):
     """*Live.* A piece of the answer."""
 
     live = True
     delta: str
 
 
-class FinalReasoningDelta(Event, kw_only=True, tag="final.reasoning-delta"):
+class FinalReasoningDelta(Event, frozen=True, kw_only=True, tag="final.reasoning-delta"):
     """*Live.* A piece of the thoughts behind the answer."""
 
     live = True
     delta: str
 
 
-class Final(Event, kw_only=True, tag="final"):
+class Final(Event, frozen=True, kw_only=True, tag="final"):
     """The answer."""
 
     text: str
     output: JSON = None
 
 
-class UsageReported(Event, kw_only=True, tag="usage"):
+class UsageReported(Event, frozen=True, kw_only=True, tag="usage"):
     """What one model call used."""
 
     phase: Phase
@@ -188,7 +223,7 @@ class UsageReported(Event, kw_only=True, tag="usage"):
     usage: Usage
 
 
-class Retry(Event, kw_only=True, tag="retry"):
+class Retry(Event, frozen=True, kw_only=True, tag="retry"):
     """*Live.* A model call is about to be repeated; what it streamed so far is void. `delay` is in seconds."""
 
     live = True
@@ -199,14 +234,14 @@ class Retry(Event, kw_only=True, tag="retry"):
     delay: float
 
 
-class Log(Event, kw_only=True, tag="log"):
+class Log(Event, frozen=True, kw_only=True, tag="log"):
     """A remark for whoever watches."""
 
     level: Level
     message: str
 
 
-class Error(Event, kw_only=True, tag="error"):
+class Error(Event, frozen=True, kw_only=True, tag="error"):
     """Something failed. Whether the run goes on is told by what follows."""
 
     phase: Phase
@@ -249,8 +284,3 @@ def to_json(event: Event) -> JSONObject:
 def from_json(data: JSON) -> AnyEvent:
     """The event that `to_json` described. Raises `ValueError` where it is none."""
     return msgspec.convert(data, AnyEvent)
-
-
-__all__ = sorted([cls.__name__ for cls in Event.__subclasses__()] + ["AnyEvent", "Event", "from_json", "to_json"])  # pyright: ignore[reportUnsupportedDunderAll]  # one list of events is enough
-
-

@@ -1,11 +1,12 @@
 """The tool loop: a model is called, the tools it asks for are called, until it answers.
 
-`converse` is the whole algorithm. It does nothing itself: it starts effects behind the `Durable` seam (`effects.py` has them),
-takes their completions in the journalled order, and decides. So the same code runs live, in a replay after a crash, and inside
-a workflow engine. `begin` and `advance` are its two halves, for a caller that drives several conversations at once.
+`converse` is the whole algorithm. It does nothing itself: it starts effects behind the `Durable` seam (`effects.py` has
+them), takes their completions in the journalled order, and decides. So the same code runs live, in a replay after a
+crash, and inside a workflow engine. `begin` and `advance` are its two halves, for a caller that drives several
+conversations at once.
 
-Kept at every moment: each tool call has exactly one result, in order; what a model can fix goes to the model as a result; a
-reply that was cut by the token limit is never executed.
+Kept at every moment: each tool call has exactly one result, in order; what a model can fix goes to the model as a
+result; a reply that was cut by the token limit is never executed.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,15 @@ from .settings import Limits
 __all__ = ["AgentState", "Call", "End", "Talk", "advance", "begin", "converse", "run", "tell", "tell_excess"]
 
 End: TypeAlias = Literal[
-    "answered", "refusal", "content-filter", "length", "invalid-output", "max-turns", "no-progress", "limit", "cancelled"
+    "answered",
+    "refusal",
+    "content-filter",
+    "length",
+    "invalid-output",
+    "max-turns",
+    "no-progress",
+    "limit",
+    "cancelled",
 ]
 
 SAME_FAILURES = 2
@@ -41,7 +50,10 @@ OUTCOME_UNKNOWN = (
 
 @dataclass(slots=True)
 class Call:
-    """One tool call of a turn. `result` is its `ToolResult` as JSON; `entry` is how the next model call refers to that."""
+    """One tool call of a turn.
+
+    `result` is its `ToolResult` as JSON; `entry` is how the next model call refers to that.
+    """
 
     call_id: str
     tool: str
@@ -74,9 +86,10 @@ class Call:
 class Talk:
     """The state of one conversation with a model.
 
-    `key` is the prefix of its effects' keys. `messages` is the whole history as JSON. `request` is merged into the arguments of every
-    model effect. `repairs` is how often the model is asked again when its reply cannot be used. `ended` is None while it goes on; then
-    `text`, `output` (for a stage with an output schema) and `problem` (why the reply is unusable) say what came of it.
+    `key` is the prefix of its effects' keys. `messages` is the whole history as JSON. `request` is merged into the
+    arguments of every model effect. `repairs` is how often the model is asked again when its reply cannot be used.
+    `ended` is None while it goes on; then `text`, `output` (for a stage with an output schema) and `problem` (why the
+    reply is unusable) say what came of it.
     """
 
     stage: str
@@ -211,7 +224,7 @@ async def _start_calls(durable: Durable, talk: Talk, meter: Meter, *, cut: bool)
         elif call.result is not None:
             continue
         elif talk.failures.get(call.signature, 0) >= SAME_FAILURES:
-            call.answer("Not run: this exact call has failed before. Change the arguments, use another tool, or go on without it.")
+            call.answer("Not run: this exact call has failed before. Change the arguments, or go on without it.")
             talk.repeats += 1
         elif not meter.take_tool_call():
             call.answer("Not run: the tool-call budget of this run is exhausted. Answer from what you have.")
@@ -345,7 +358,10 @@ class AgentState:
 
 
 async def run(durable: Durable, task: JSONObject, state: AgentState) -> None:
-    """The plain agent's program. `task` holds `agent`, `goal`, `history` and `limits`; what comes of it is in `state`."""
+    """The plain agent's program.
+
+    `task` holds `agent`, `goal`, `history` and `limits`; what comes of it is in `state`.
+    """
     await tell(durable, events.RunStart(run_id=durable.run_id, goal=task["goal"], agent=task["agent"]))
     state.meter.limits = Limits(**task["limits"])
     talk = state.talk = Talk("executor", "t", max_turns=state.meter.limits.max_turns)

@@ -1,7 +1,7 @@
 """Messages: what a conversation consists of, the same for every provider.
 
-All are frozen; a history is a list of them. A history is valid when each tool call of an assistant message is answered by
-exactly one `ToolResult`, in the order of the calls, before the next message of another role.
+All are frozen; a history is a list of them. A history is valid when each tool call of an assistant message is answered
+by exactly one `ToolResult`, in the order of the calls, before the next message of another role.
 """
 
 from collections.abc import Iterable
@@ -56,7 +56,8 @@ class Refusal(Struct, frozen=True, tag="refusal"):
 class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
     """A call that the model asks for. `call_id` is unique in the run.
 
-    `arguments` is always an object; where the model wrote something that is none, it is empty and `raw` holds what was written.
+    `arguments` is always an object; where the model wrote something that is none, it is empty and `raw` holds what was
+    written.
     """
 
     call_id: str
@@ -157,7 +158,8 @@ def from_json(data: JSON) -> Message:
 def repaired(history: Iterable[Message]) -> list[Message]:
     """The history made valid: every call has one result behind it, in order, and every result its call.
 
-    A missing result becomes an error that says so; results without a call, second results, and results that come too late are left out.
+    A missing result becomes an error that says so; results without a call, second results, and results that come too
+    late are left out.
     """
     messages = list(history)
     valid: list[Message] = []

@@ -33,7 +33,8 @@ ToolChoice: TypeAlias = Literal["auto", "required", "none"]
 class ModelProfile(Struct, frozen=True):
     """What a model can do, as far as a request must know it.
 
-    `constrained` says that the model's output is held to a JSON schema token by token, so that a schema may also restrict values.
+    `constrained` says that the model's output is held to a JSON schema token by token, so that a schema may also
+    restrict values.
     """
 
     context_window: int = 128_000
@@ -60,8 +61,8 @@ class OutputSchema(Struct, frozen=True):
 class Conversation:
     """An append-only list of messages, with room for what a wire derives from each of them once.
 
-    `encoded[wire]` is a list parallel to `messages`, filled by that wire as far as it has got; it is what makes a turn's cost
-    independent of the length of the conversation.
+    `encoded[wire]` is a list parallel to `messages`, filled by that wire as far as it has got; it is what makes a
+    turn's cost independent of the length of the conversation.
     """
 
     __slots__ = ("encoded", "messages")

@@ -31,8 +31,8 @@ StepStartHandler: TypeAlias = Callable[[events.StepStart, Callable[[], None]], N
 """Called when a step begins, with a function that cancels it."""
 
 RunStatus: TypeAlias = Literal["running", "complete", "paused", "stopped", "failed", "cancelled"]
-OutputT = TypeVar("OutputT", covariant=True)
-ResultT = TypeVar("ResultT", bound="RunResult[Any]", covariant=True)
+OutputT = TypeVar("OutputT")
+ResultT = TypeVar("ResultT", bound="RunResult[Any]")
 
 _current: "contextvars.ContextVar[Run[Any] | None]" = contextvars.ContextVar("replan_run", default=None)
 
@@ -46,9 +46,9 @@ def current_run() -> "Run[Any] | None":
 class RunResult(Generic[OutputT]):
     """What a run came to.
 
-    `status` is `complete`, `paused` (waits for a person), `stopped` (at a limit or by a refusal: `stop_reason` says by what; the rest
-    is what there is), or, on the error of a run that raised, `failed` or `cancelled`. `output` is the validated output where the agent has an
-    `output_type`. `usage_by_model` maps `provider:name` to tokens.
+    `status` is `complete`, `paused` (waits for a person), `stopped` (at a limit or by a refusal: `stop_reason` says by
+    what; the rest is what there is), or, on the error of a run that raised, `failed` or `cancelled`. `output` is the
+    validated output where the agent has an `output_type`. `usage_by_model` maps `provider:name` to tokens.
     """
 
     run_id: str
@@ -101,7 +101,9 @@ class State(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch(Generic[ResultT]):
-    """How an agent starts one run: the program with its state, the live things, the journal, and how the state becomes a result."""
+    """How an agent starts one run: the program with its state, the live things, the journal, and how the state becomes
+    a result.
+    """
 
     run_id: str
     program: Callable[[LocalRun, JSON], Awaitable[None]]
@@ -120,7 +122,8 @@ class Launch(Generic[ResultT]):
 class Run(Generic[ResultT]):
     """A run that has been started: an async iterator of its events, and its result.
 
-    Use it as `async with agent.start(goal) as run:`; leaving the block cancels a run that is still going. Awaiting the handle gives the result.
+    Use it as `async with agent.start(goal) as run:`; leaving the block cancels a run that is still going. Awaiting the
+    handle gives the result.
     """
 
     def __init__(self, launch: Launch[ResultT]) -> None:
@@ -139,17 +142,26 @@ class Run(Generic[ResultT]):
         return self._task.done()
 
     async def result(self) -> ResultT:
-        """Wait for the end of the run. Raises its error when it failed, and `RunCancelled` when it was cancelled by `cancel`."""
+        """Wait for the end of the run.
+
+        Raises its error when it failed, and `RunCancelled` when it was cancelled by `cancel`.
+        """
         return await self._task
 
     def cancel(self) -> None:
-        """Stop the run: tools, servers and model calls are told. `result` then raises `RunCancelled`. A journalled run can be resumed."""
+        """Stop the run: tools, servers and model calls are told.
+
+        `result` then raises `RunCancelled`. A journalled run can be resumed.
+        """
         if not self._task.done():
             self._cancelled = True
             self._task.cancel()
 
     def cancel_step(self, step_id: str) -> None:
-        """Stop one step of a plan; it counts as blocked and the run goes on. Steps that are not running are not affected by it."""
+        """Stop one step of a plan; it counts as blocked and the run goes on.
+
+        Steps that are not running are not affected by it.
+        """
         if self._session and not self._task.done():
             self._session.cancel_prefix(f"step/{step_id}/")
 

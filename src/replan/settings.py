@@ -18,8 +18,9 @@ ReplanTrigger: TypeAlias = Literal["failure", "always"] | Callable[[Any], bool |
 class Limits:
     """What one run may use. None means no limit.
 
-    `max_turns` is the number of model calls in one conversation (a plain run, or one step of a plan). `max_iterations` counts executed steps,
-    `max_plan_steps` the steps of a plan or revision, `max_revisions` the replanner's revisions. Tokens and tool calls are counted over the run.
+    `max_turns` is the number of model calls in one conversation (a plain run, or one step of a plan). `max_iterations`
+    counts executed steps, `max_plan_steps` the steps of a plan or revision, `max_revisions` the replanner's revisions.
+    Tokens and tool calls are counted over the run.
     """
 
     max_turns: int = 50
@@ -37,12 +38,17 @@ class Limits:
             value = getattr(self, name)
             least = 0 if name in ("max_revisions", "max_tool_calls") else 1
             if value is not None and (not isinstance(value, int) or value < least):
-                raise ConfigError(f"limit {name!r} is {value!r}; give a whole number of at least {least}, or leave it out")
+                raise ConfigError(
+                    f"limit {name!r} is {value!r}; give a whole number of at least {least}, or leave it out"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How models are called. `timeout` is the seconds that a call may go without any sign of life; `options` go into the request body last."""
+    """How models are called.
+
+    `timeout` is the seconds that a call may go without any sign of life; `options` go into the request body last.
+    """
 
     max_output_tokens: int | None = None
     temperature: float | None = None
@@ -64,9 +70,9 @@ class Stages:
 class Planning:
     """How a plan is followed.
 
-    `replan_after` says after which steps the replanner is asked: `failure` (the step is blocked, or its last tool call failed), `always`,
-    or a function of the `StepResult`; one that raises or takes longer than the model timeout counts as `failure`. `tool_selection`
-    gives a step all tools, or only those that the plan suggests for it.
+    `replan_after` says after which steps the replanner is asked: `failure` (the step is blocked, or its last tool call
+    failed), `always`, or a function of the `StepResult`; one that raises or takes longer than the model timeout counts
+    as `failure`. `tool_selection` gives a step all tools, or only those that the plan suggests for it.
     """
 
     replan_after: ReplanTrigger = "failure"

@@ -32,9 +32,10 @@ class InvalidArguments(Exception):
 class ToolInfo(Struct, frozen=True, kw_only=True):
     """What is known of a tool before it is called.
 
-    `name` is what the model sees: `[A-Za-z0-9_-]{1,64}`, unique in the agent. `original` is the server's own name for it.
-    `parameters` and `output_schema` are JSON schemas. `read_only` and `idempotent` are declarations of ours or of the host (a
-    server's own hint counts only if that server is trusted): a tool with neither may write, and is never called twice unasked.
+    `name` is what the model sees: `[A-Za-z0-9_-]{1,64}`, unique in the agent. `original` is the server's own name for
+    it. `parameters` and `output_schema` are JSON schemas. `read_only` and `idempotent` are declarations of ours or of
+    the host (a server's own hint counts only if that server is trusted): a tool with neither may write, and is never
+    called twice unasked.
     """
 
     name: str
@@ -69,9 +70,10 @@ def text_output(text: str, *, is_error: bool = False) -> ToolOutput:
 class ToolContext(Generic[DepsT]):
     """What a tool can know of the run that calls it. A tool asks for it by a parameter of this type.
 
-    `idempotency_key` is the same when an interrupted call is made again. `sandbox` is a folder of the run, made on first use.
-    `cancelled` is set when the call is cancelled: a sync tool, which runs in a thread, can look at it between two pieces of work.
-    `keep(data, mime)` stores bytes as an artifact of the run and gives the path. `deps` is what the caller gave to the agent. `progress` tells the outside how far the call is.
+    `idempotency_key` is the same when an interrupted call is made again. `sandbox` is a folder of the run, made on
+    first use. `cancelled` is set when the call is cancelled: a sync tool, which runs in a thread, can look at it
+    between two pieces of work. `keep(data, mime)` stores bytes as an artifact of the run and gives the path. `deps` is
+    what the caller gave to the agent. `progress` tells the outside how far the call is.
     """
 
     run_id: str

@@ -6,8 +6,8 @@ from msgspec import Struct
 class Usage(Struct, frozen=True, omit_defaults=True):
     """Tokens of one or more model calls.
 
-    `input_tokens` includes the cached and cache-written ones, `output_tokens` includes reasoning; both as providers bill them.
-    `estimated` is set when a provider reported nothing and the counts come from the length of the texts.
+    `input_tokens` includes the cached and cache-written ones, `output_tokens` includes reasoning; both as providers
+    bill them. `estimated` is set when a provider reported nothing and the counts come from the length of the texts.
     """
 
     input_tokens: int = 0

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from functools import partial
 
-from .. import events
-from ..effects import Stage, text_watch
-from ..encoding import JSON, JSONObject, encode
-from ..model import Model, OutputSchema
-from ..output import OutputProblem, candidates
-from ..settings import ModelSettings
-from ..tool import ToolInfo
+from replan import events
+from replan.effects import Stage, text_watch
+from replan.encoding import JSON, JSONObject, encode, is_object
+from replan.model import Model, OutputSchema
+from replan.output import OutputProblem, candidates
+from replan.settings import ModelSettings
+from replan.tool import ToolInfo
+
 from .grounding import bound_arguments, quoted
 from .plan import Plan, Step
 from .prompts import instructions
@@ -59,10 +60,10 @@ def _bind_schema(model: Model, tools: dict[str, ToolInfo], args: JSONObject) -> 
 def _read_arguments(tools: dict[str, ToolInfo], args: JSONObject, text: str) -> JSON:
     """The arguments in a reply, the given ones put back in. They are validated when the call is made."""
     for candidate in candidates(text):
-        if isinstance(candidate, dict):
-            known = set(tools[args["bind"]["tool"]].parameters.get("properties") or ())
-            inner = candidate.get("arguments")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # JSON
-            found: JSONObject = inner if isinstance(inner, dict) and "arguments" not in known else candidate  # pyright: ignore[reportUnknownVariableType]  # JSON
+        if is_object(candidate):
+            known: JSONObject = tools[args["bind"]["tool"]].parameters.get("properties") or {}
+            inner = candidate.get("arguments")
+            found: JSONObject = inner if is_object(inner) and "arguments" not in known else candidate
             return {**found, **args["bind"]["given"]}
     raise OutputProblem("Your reply holds no JSON object. Reply with only the arguments as a JSON object.")
 

@@ -1,26 +1,95 @@
 """Where the values of arguments may come from, as JSON schemas for models whose output is constrained.
 
-A value in a plan is a span or number of the goal, or open (null) until results are there; a value that is filled in later is a leaf
-of a result, of the goal, or something that an error offers. What only the model can know (the name of a time zone, the code
-of a currency) stays free in calls that only read.
+A value in a plan is a span or number of the goal, or open (null) until results are there; a value that is filled in
+later is a leaf of a result, of the goal, or something that an error offers. What only the model can know (the name of a
+time zone, the code of a currency) stays free in calls that only read.
 """
 
 import re
 from collections.abc import Iterable
 
-from ..encoding import JSON, JSONObject
-from ..tool import ToolInfo
+from replan.encoding import JSON, JSONObject, is_list, is_object
+from replan.tool import ToolInfo
 
 _STOP = frozenset(
-    "a an the of in on at to for from by with and or is are was were be it its this that these those what which who how "
-    "when where do does did i we you they my our your their me us please now right moment much many as than if into over "
-    "there here have has had can could will would should not no yes".split()
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "in",
+        "on",
+        "at",
+        "to",
+        "for",
+        "from",
+        "by",
+        "with",
+        "and",
+        "or",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "it",
+        "its",
+        "this",
+        "that",
+        "these",
+        "those",
+        "what",
+        "which",
+        "who",
+        "how",
+        "when",
+        "where",
+        "do",
+        "does",
+        "did",
+        "i",
+        "we",
+        "you",
+        "they",
+        "my",
+        "our",
+        "your",
+        "their",
+        "me",
+        "us",
+        "please",
+        "now",
+        "right",
+        "moment",
+        "much",
+        "many",
+        "as",
+        "than",
+        "if",
+        "into",
+        "over",
+        "there",
+        "here",
+        "have",
+        "has",
+        "had",
+        "can",
+        "could",
+        "will",
+        "would",
+        "should",
+        "not",
+        "no",
+        "yes",
+    ]
 )
 _WORD = re.compile(r"[^\s,;!?()\[\]{}\"“”]+")
 _NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _QUOTED = re.compile(r"'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`")
 _EXAMPLES = re.compile(r"(?:such as|e\.g\.,?|for example|like|as in)\s+([^\s,;)]+)|'([^'\n]{1,60})'", re.I)
-_FREE_NAMES = re.compile(r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression", re.I)
+_FREE_NAMES = re.compile(
+    r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression", re.I
+)
 _MAX_SPANS, _MAX_WORDS, _MAX_LEAVES = 80, 5, 60
 
 
@@ -53,11 +122,13 @@ def leaves(value: JSON) -> list[JSON]:
     pending = [value]
     while pending and len(found) < _MAX_LEAVES:
         item = pending.pop(0)
-        if isinstance(item, dict):
-            pending = [*item.values(), *pending]  # pyright: ignore[reportUnknownVariableType]  # JSON
-        elif isinstance(item, list):
-            pending = [*item, *pending]  # pyright: ignore[reportUnknownVariableType]  # JSON
-        elif isinstance(item, str) and 0 < len(item) <= 120 or isinstance(item, (int, float)) and item is not True and item is not False:
+        if is_object(item):
+            pending = [*item.values(), *pending]
+        elif is_list(item):
+            pending = [*item, *pending]
+        elif (isinstance(item, str) and 0 < len(item) <= 120) or (
+            isinstance(item, (int, float)) and item is not True and item is not False
+        ):
             found.setdefault(item)
     return list(found)
 
@@ -92,7 +163,8 @@ def _planned(schema: JSONObject, info: ToolInfo, goal: str) -> list[JSONObject]:
 def bound_arguments(
     info: ToolInfo, given: JSONObject, sources: Iterable[JSON], goal: str, *, refused: Iterable[JSONObject] = ()
 ) -> JSONObject:
-    """The schema of the arguments that are still open: leaves of `sources` (results, what an error offers), else values of the goal.
+    """The schema of the arguments that are still open: leaves of `sources` (results, what an error offers), else values
+    of the goal.
 
     `given` arguments are fixed. With a single open argument, values that were `refused` before are left out.
     """
@@ -134,9 +206,9 @@ def _bound(
 
 def _type(schema: JSONObject) -> str | None:
     kind = schema.get("type")
-    if isinstance(kind, list):
-        return next((k for k in kind if k != "null"), None)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # JSON
-    if kind is None and isinstance(schema.get("anyOf"), list):
+    if is_list(kind):
+        return next((k for k in kind if k != "null"), None)
+    if kind is None and is_list(schema.get("anyOf")):
         return next((_type(branch) for branch in schema["anyOf"] if branch.get("type") != "null"), None)
     return kind
 
@@ -148,7 +220,10 @@ def _examples(schema: JSONObject) -> list[str]:
 
 
 def _shape(text: str) -> str:
-    """Runs of letters and digits by kind, everything else as it is: `C-1234` is `A-9`, `Europe/Lisbon` is `a/a`, `EUR` is `A`."""
+    """Runs of letters and digits by kind, everything else as it is:
+
+    `C-1234` is `A-9`, `Europe/Lisbon` is `a/a`, `EUR` is `A`.
+    """
     text = re.sub(r"[A-Z][A-Z]+|\b[A-Z]\b", "A", re.sub(r"\d+", "9", text))
     return re.sub(r"[A-Z]?[^\W\d_A-Z]+(?:[ _][A-Z]?[^\W\d_A-Z]+)*", "a", text)
 
@@ -159,6 +234,8 @@ def _of_shape(schema: JSONObject, offered: Iterable[JSON]) -> list[JSON]:
 
 
 def _only_model_knows(schema: JSONObject, known: Iterable[str]) -> bool:
-    """Whether the described form is one that no known value has and that world knowledge can fill: codes and names, not ids."""
+    """Whether the described form is one that no known value has and that world knowledge can fill: codes and names, not
+    ids.
+    """
     shapes = {_shape(example) for example in _examples(schema)}
     return bool(shapes) and not any("9" in shape for shape in shapes) and not any(_shape(k) in shapes for k in known)

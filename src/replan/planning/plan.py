@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from ..encoding import JSON, JSONObject, clean_text, decode, encode
-from ..tool import ToolInfo
+from replan.encoding import JSON, JSONObject, clean_text, decode, encode, is_list, is_object
+from replan.tool import ToolInfo
+
 from .references import references
 
 __all__ = ["Plan", "PlannedCall", "Step", "fallback_plan", "make_plan"]
@@ -26,9 +27,10 @@ class PlannedCall(Struct, frozen=True):
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"from_": "from"}):
     """One step of a plan.
 
-    `id` matches `[a-z][a-z0-9_]{0,31}` and is unique in the run over all revisions. Without `call` the executor does the step
-    with its tools. `suggested_tools` are hints for that; `requires_tools` says that all suggestions were unknown, so that all tools are
-    offered. `depends_on`, `produces`, `compute`, `from_` and `check` are part of the format.
+    `id` matches `[a-z][a-z0-9_]{0,31}` and is unique in the run over all revisions. Without `call` the executor does
+    the step with its tools. `suggested_tools` are hints for that; `requires_tools` says that all suggestions were
+    unknown, so that all tools are offered. `depends_on`, `produces`, `compute`, `from_` and `check` are part of the
+    format.
     """
 
     id: str
@@ -66,27 +68,29 @@ def fallback_plan(goal: str) -> Plan:
 def make_plan(
     data: JSON, tools: Sequence[ToolInfo], *, max_steps: int, taken: Collection[str] = (), revision: int = 0
 ) -> tuple[Plan, list[str]]:
-    """A plan from a planner's JSON, with what was mended, one remark each. Raises `ValueError` where it is no plan at all.
+    """A plan from a planner's JSON, with what was mended, one remark each. Raises `ValueError` where it is no plan at
+    all.
 
-    Missing, ill-formed and repeated ids are replaced (references follow), unknown suggested tools are dropped, a call of an unknown tool
-    becomes an open step, and steps beyond `max_steps` are cut off. `taken` holds the ids of earlier steps of the run.
+    Missing, ill-formed and repeated ids are replaced (references follow), unknown suggested tools are dropped, a call
+    of an unknown tool becomes an open step, and steps beyond `max_steps` are cut off. `taken` holds the ids of earlier
+    steps of the run.
     """
-    raw_steps = data.get("steps") if isinstance(data, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # JSON
-    if not isinstance(raw_steps, list):
-        raise ValueError('a plan is an object with "steps", a list')  # noqa: TRY004  # a value of the model's, not a type error of ours
+    raw_steps = data.get("steps") if is_object(data) else None
+    if not is_list(raw_steps):
+        raise ValueError('a plan is an object with "steps", a list')  # a value of the model's, not a type error of ours
     remarks: list[str] = []
     steps: list[Step] = []
     renamed: dict[str, str] = {}
-    for number, raw in enumerate(raw_steps, len(taken) + 1):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  # JSON
+    for number, raw in enumerate(raw_steps, len(taken) + 1):
         if len(steps) == max_steps:
-            remarks.append(f"the plan had {len(raw_steps)} steps; those after the first {max_steps} were left out")  # pyright: ignore[reportUnknownArgumentType]  # JSON
+            remarks.append(f"the plan had {len(raw_steps)} steps; those after the first {max_steps} were left out")
             break
-        if not isinstance(raw, dict):
+        if not is_object(raw):
             remarks.append(f"step {number} is not an object and was left out")
             continue
         used = {*taken, *(step.id for step in steps)}
-        steps.append(_step(raw, f"s{number}", used, renamed, tools, remarks))  # pyright: ignore[reportUnknownArgumentType]  # JSON
-    thought = clean_text(str(data.get("thought") or ""))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+        steps.append(_step(raw, f"s{number}", used, renamed, tools, remarks))
+    thought = clean_text(str(data.get("thought") or ""))
     return Plan(thought=thought, steps=tuple(steps), revision=revision), remarks
 
 
@@ -108,7 +112,7 @@ def _step(
     kept = tuple(dict.fromkeys(known[name] for name in suggested if name in known))
     if unknown := [name for name in suggested if name not in known]:
         remarks.append(f"step {ident!r} suggested unknown tools, which were dropped: {', '.join(map(repr, unknown))}")
-    lost_call = call is None and isinstance(raw.get("call"), dict)
+    lost_call = call is None and is_object(raw.get("call"))
     description = str(raw.get("description") or (f"Call {call.tool}" if call else given or ident))
     depends = raw.get("depends_on")
     return Step(
@@ -117,10 +121,10 @@ def _step(
         expected_outcome=clean_text(str(raw.get("expected_outcome") or "")),
         suggested_tools=kept,
         requires_tools=bool(suggested and not kept) or lost_call or raw.get("requires_tools") is True,
-        depends_on=tuple(renamed.get(str(d), str(d)) for d in _items(depends)) if isinstance(depends, list) else None,
-        produces={k: v for k, v in _object(raw.get("produces")).items() if isinstance(v, dict)},
+        depends_on=tuple(renamed.get(str(d), str(d)) for d in _items(depends)) if is_list(depends) else None,
+        produces={k: v for k, v in _object(raw.get("produces")).items() if is_object(v)},
         call=call,
-        compute=raw["compute"] if isinstance(raw.get("compute"), dict) else None,
+        compute=raw["compute"] if is_object(raw.get("compute")) else None,
         from_={k: v for k, v in _object(raw.get("from")).items() if isinstance(v, str)},
         check=raw.get("check"),
     )
@@ -129,14 +133,14 @@ def _step(
 def _call(
     raw: JSON, known: dict[str, str], renamed: dict[str, str], remarks: list[str], ident: str
 ) -> PlannedCall | None:
-    if not isinstance(raw, dict):
+    if not is_object(raw):
         return None
-    name = str(raw.get("tool") or "")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+    name = str(raw.get("tool") or "")
     if name not in known:
         remarks.append(f"step {ident!r} called the unknown tool {name!r}; the executor chooses one instead")
         return None
-    arguments: Any = raw.get("arguments")  # pyright: ignore[reportUnknownMemberType]  # JSON
-    if not isinstance(arguments, dict):
+    arguments: Any = raw.get("arguments")
+    if not is_object(arguments):
         return PlannedCall(known[name])
     return PlannedCall(known[name], _rename(arguments, renamed))
 
@@ -147,8 +151,8 @@ def _rename(value: JSON, renamed: dict[str, str]) -> JSON:
         return value
     if isinstance(value, str):
         return re.sub(r"(\$\{)([a-z][a-z0-9_]*)", lambda m: m[1] + renamed.get(m[2], m[2]), value)
-    if isinstance(value, list):
-        return [_rename(item, renamed) for item in value]  # pyright: ignore[reportUnknownVariableType]  # JSON
+    if is_list(value):
+        return [_rename(item, renamed) for item in value]
     return {key: _rename(item, renamed) for key, item in value.items()}
 
 
@@ -160,10 +164,8 @@ def _free_id(wanted: str, used: set[str]) -> str:
 
 
 def _items(value: JSON) -> list[JSON]:
-    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]  # JSON
+    return value if is_list(value) else []
 
 
 def _object(value: JSON) -> JSONObject:
-    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
-
-
+    return value if is_object(value) else {}

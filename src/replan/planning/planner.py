@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from .. import events
-from ..effects import Stage, Watch
-from ..encoding import JSON, JSONObject
-from ..messages import Message, Text, User, from_json
-from ..model import Delta, Model, ModelProfile, OutputSchema, Retry, TextDelta
-from ..output import OutputProblem, candidates
-from ..settings import ModelSettings
-from ..tool import ToolInfo
+from replan import events
+from replan.effects import Stage, Watch
+from replan.encoding import JSON, JSONObject, is_list, is_object
+from replan.messages import Message, Text, User, from_json
+from replan.model import Delta, Model, ModelProfile, OutputSchema, Retry, TextDelta
+from replan.output import OutputProblem, candidates
+from replan.settings import ModelSettings
+from replan.tool import ToolInfo
+
 from .grounding import plan_arguments
 from .plan import make_plan, to_json
 from .prompts import instructions
@@ -23,7 +24,10 @@ _HISTORY_TURNS, _HISTORY_CHARS = 8, 1500
 def planner_stage(
     model: Model, tools: Sequence[ToolInfo], system_prompt: str, settings: ModelSettings, remarks: Sequence[str] = ()
 ) -> Stage:
-    """The stage that writes the plan. `remarks` tell of servers that are not there and of what servers say about themselves."""
+    """The stage that writes the plan.
+
+    `remarks` tell of servers that are not there and of what servers say about themselves.
+    """
     sections = ("Tools:\n" + catalogue(tools) if tools else "There are no tools.", "\n".join(remarks), system_prompt)
     return Stage(
         phase="plan",
@@ -57,7 +61,9 @@ def _line(info: ToolInfo) -> str:
 def _type_words(schema: JSONObject) -> str:
     if "enum" in schema:
         return "|".join(map(str, schema["enum"][:12]))
-    kind = schema.get("type") or next((s.get("type") for s in schema.get("anyOf", ()) if s.get("type") != "null"), "any")
+    kind = schema.get("type") or next(
+        (s.get("type") for s in schema.get("anyOf", ()) if s.get("type") != "null"), "any"
+    )
     note = " ".join(str(schema.get("description", "")).split())
     return f"{kind} ({note[:120]})" if note else str(kind)
 
@@ -76,7 +82,10 @@ def _turn(message: Message) -> str:
 
 
 def plan_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> OutputSchema:
-    """The JSON schema of a planner's reply. Where it is enforced token by token, it offers only real tools and grounded values."""
+    """The JSON schema of a planner's reply.
+
+    Where it is enforced token by token, it offers only real tools and grounded values.
+    """
     thought: JSONObject = {"type": "string"}
     steps: JSONObject = {"type": "array", "items": _step_schema(tools)}
     if profile.constrained:
@@ -132,7 +141,8 @@ def _grounded_step(tools: Sequence[ToolInfo], goal: str) -> JSONObject:
 
 
 def plan_reader(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSON:
-    """The plan in a reply, as JSON: `plan`, `remarks` on what was mended, and `tools`, what the loop must know of those that are called.
+    """The plan in a reply, as JSON: `plan`, `remarks` on what was mended, and `tools`, what the loop must know of those
+    that are called.
 
     Raises `OutputProblem` where the reply holds no plan.
     """
@@ -166,7 +176,9 @@ def _facts(info: ToolInfo) -> JSONObject:
 
 
 def watch_plan(run_id: str, step_id: str | None) -> Watch:
-    """Live events of a plan that is being written: pieces of the thought, and each step as soon as its description is there."""
+    """Live events of a plan that is being written: pieces of the thought, and each step as soon as its description is
+    there.
+    """
     return _PlanWatch(run_id).see
 
 
@@ -176,14 +188,12 @@ class _PlanWatch:
 
         self._parse: Callable[..., JSON] = parse
         self._run_id = run_id
-        self._reset()
-
-    def _reset(self) -> None:
-        self._text, self._thought, self._steps, self._silent = "", "", 0, False
+        self._text, self._steps, self._silent = "", 0, False
+        self._thought: str = ""
 
     def see(self, delta: Delta) -> Iterable[events.Event]:
         if type(delta) is Retry:
-            self._reset()
+            self._text, self._thought, self._steps, self._silent = "", "", 0, False
         if type(delta) is not TextDelta:
             return
         self._text += delta.text
@@ -200,7 +210,7 @@ class _PlanWatch:
             value = self._parse(text, allow_partial=allow)
         except ValueError:
             return {}
-        return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]  # JSON
+        return value if is_object(value) else {}
 
     def _see_thought(self, value: JSONObject) -> Iterable[events.Event]:
         thought = value.get("thought")
@@ -216,11 +226,11 @@ class _PlanWatch:
 
     def _see_steps(self, value: JSONObject) -> Iterable[events.Event]:
         steps = value.get("steps")
-        if not isinstance(steps, list):
+        if not is_list(steps):
             return
-        for index, step in enumerate(steps[self._steps :], self._steps):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  # JSON
-            if not isinstance(step, dict) or not isinstance(step.get("description"), str):  # pyright: ignore[reportUnknownMemberType]  # JSON
+        for index, step in enumerate(steps[self._steps :], self._steps):
+            if not is_object(step) or not isinstance(step.get("description"), str):
                 return
             self._steps = index + 1
-            ident = str(step.get("id") or f"s{index + 1}")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+            ident = str(step.get("id") or f"s{index + 1}")
             yield events.PlanStepAdded(run_id=self._run_id, index=index, id=ident, description=step["description"])

@@ -1,14 +1,14 @@
 """References between steps: `${id.name.path}` stands for a value that an earlier step gave.
 
-A path is a chain of `.key`, `["odd key"]`, `[index]` (negative from the end) and `[*]` (all elements, as a list). `$${` is a literal `${`.
-Missing is not null: a path that leads nowhere raises, with the keys that exist.
+A path is a chain of `.key`, `["odd key"]`, `[index]` (negative from the end) and `[*]` (all elements, as a list). `$${`
+is a literal `${`. Missing is not null: a path that leads nowhere raises, with the keys that exist.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping
 
-from ..encoding import JSON, encode
+from replan.encoding import JSON, encode, is_list, is_object
 
 _PATH = r"""(?:\.[^.\[\]{}"'$\s]+|\[(?:-?\d+|\*|"(?:[^"\\]|\\.)*")\])*"""
 _REFERENCE = re.compile(rf"\$\$\{{|\$\{{([a-z][a-z0-9_]{{0,31}})({_PATH})\}}")
@@ -23,11 +23,11 @@ def references(value: JSON) -> Iterator[str]:
     """The ids of the steps that a value refers to, in order, with repetitions."""
     if isinstance(value, str):
         yield from (match[1] for match in _REFERENCE.finditer(value) if match[1])
-    elif isinstance(value, list):
-        for item in value:  # pyright: ignore[reportUnknownVariableType]  # JSON
+    elif is_list(value):
+        for item in value:
             yield from references(item)
-    elif isinstance(value, dict):
-        for item in value.values():  # pyright: ignore[reportUnknownVariableType]  # JSON
+    elif is_object(value):
+        for item in value.values():
             yield from references(item)
 
 
@@ -38,10 +38,10 @@ def resolve(value: JSON, outputs: Mapping[str, JSON]) -> JSON:
     """
     if isinstance(value, str):
         return _resolve_text(value, outputs)
-    if isinstance(value, list):
-        return [resolve(item, outputs) for item in value]  # pyright: ignore[reportUnknownVariableType]  # JSON
-    if isinstance(value, dict):
-        return {key: resolve(item, outputs) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]  # JSON
+    if is_list(value):
+        return [resolve(item, outputs) for item in value]
+    if is_object(value):
+        return {key: resolve(item, outputs) for key, item in value.items()}
     return value
 
 
@@ -82,32 +82,32 @@ def pick(value: JSON, path: str) -> JSON:
             raise ValueError(f"{path!r} is not a path; write it like name.items[0].id")
         at = part.end()
         if part[3]:
-            if not isinstance(value, list):
+            if not is_list(value):
                 raise MissingReference(f"[*] needs a list, and there is {_kind(value)}")
-            return [pick(item, path[at:]) for item in value]  # pyright: ignore[reportUnknownVariableType]  # JSON
+            return [pick(item, path[at:]) for item in value]
         value = _index(value, int(part[2])) if part[2] else _key(value, json.loads(part[4]) if part[4] else part[1])
     return value
 
 
 def _key(value: JSON, key: str) -> JSON:
-    if not isinstance(value, dict):
+    if not is_object(value):
         raise MissingReference(f"there is no {key!r}: the value is {_kind(value)}")
     if key not in value:
-        raise MissingReference(f"there is no {key!r}; there are {_names(value)}")  # pyright: ignore[reportUnknownArgumentType]  # JSON
-    return value[key]  # pyright: ignore[reportUnknownVariableType]  # JSON
+        raise MissingReference(f"there is no {key!r}; there are {_names(value)}")
+    return value[key]
 
 
 def _index(value: JSON, index: int) -> JSON:
-    if not isinstance(value, list):
+    if not is_list(value):
         raise MissingReference(f"there is no [{index}]: the value is {_kind(value)}")
-    if not -len(value) <= index < len(value):  # pyright: ignore[reportUnknownArgumentType]  # JSON
-        raise MissingReference(f"there is no [{index}]: the list has {len(value)} elements")  # pyright: ignore[reportUnknownArgumentType]  # JSON
-    return value[index]  # pyright: ignore[reportUnknownVariableType]  # JSON
+    if not -len(value) <= index < len(value):
+        raise MissingReference(f"there is no [{index}]: the list has {len(value)} elements")
+    return value[index]
 
 
 def _kind(value: JSON) -> str:
-    names = {type(None): "null", bool: "a boolean", str: "a text", list: "a list", dict: "an object"}
-    return names.get(type(value), "a number")
+    names = {"NoneType": "null", "bool": "a boolean", "str": "a text", "list": "a list", "dict": "an object"}
+    return names.get(value.__class__.__name__, "a number")
 
 
 def _names(value: Mapping[str, JSON]) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 
-from ..effects import Stage
-from ..encoding import JSONObject
-from ..model import Model, ModelProfile, OutputSchema
-from ..output import OutputProblem, candidates
-from ..settings import ModelSettings
-from ..tool import ToolInfo
+from replan.effects import Stage
+from replan.encoding import JSONObject, is_object
+from replan.model import Model, ModelProfile, OutputSchema
+from replan.output import OutputProblem, candidates
+from replan.settings import ModelSettings
+from replan.tool import ToolInfo
+
 from .executor import results_section
 from .plan import Plan, Step
 from .planner import catalogue, plan_reader, plan_schema
@@ -50,8 +51,8 @@ def _schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) 
 def _read(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSONObject:
     """The decision as JSON: `mode`, `reason`, and for a revision `plan` and `remarks`."""
     for candidate in candidates(text):
-        if isinstance(candidate, dict) and candidate.get("mode") in _MODES:  # pyright: ignore[reportUnknownMemberType]  # JSON
-            reason = str(candidate.get("reason") or "")  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  # JSON
+        if is_object(candidate) and candidate.get("mode") in _MODES:
+            reason = str(candidate.get("reason") or "")
             if candidate["mode"] != "revise":
                 return {"mode": candidate["mode"], "reason": reason}
             return {"mode": "revise", "reason": reason, **plan_reader(tools, args, text)}

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from ..durable import StepContext, durable_step
-from ..effects import Services, Stage
-from ..encoding import JSON, JSONObject
-from ..model import Model
-from ..output import TypedOutput
-from ..settings import ModelSettings
-from ..tool import ToolInfo
+from replan.durable import StepContext, durable_step
+from replan.effects import Services, Stage
+from replan.encoding import JSON, JSONObject
+from replan.model import Model
+from replan.output import TypedOutput
+from replan.settings import ModelSettings
+from replan.tool import ToolInfo
+
 from .executor import binder_stage, executor_stage
 from .planner import planner_stage
 from .replanner import replanner_stage
@@ -31,7 +32,10 @@ def planning_stages(
     output: TypedOutput | None = None,
     remarks: Sequence[str] = (),
 ) -> dict[str, Stage]:
-    """The five ways in which a planning agent calls a model, by name. `models` has `planner`, `executor` and `synthesizer`."""
+    """The five ways in which a planning agent calls a model, by name.
+
+    `models` has `planner`, `executor` and `synthesizer`.
+    """
     return {
         "planner": planner_stage(models["planner"], tools, system_prompt, settings, remarks),
         "executor": executor_stage(models["executor"], tools, system_prompt, settings),
@@ -43,7 +47,10 @@ def planning_stages(
 
 @durable_step("replan-after")
 async def ask_trigger(ctx: StepContext, args: JSONObject) -> JSON:
-    """Whether the replanner is wanted after a step, by the user's own function. Fails where that raises or takes too long."""
+    """Whether the replanner is wanted after a step, by the user's own function.
+
+    Fails where that raises or takes too long.
+    """
     services: Services = ctx.services
     answer = services.functions["replan_after"](msgspec.convert(args, StepResult))
     if inspect.isawaitable(answer):

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from .. import events
-from ..effects import Stage, text_watch
-from ..encoding import JSONObject
-from ..model import Model
-from ..output import TypedOutput
-from ..settings import ModelSettings
+from replan import events
+from replan.effects import Stage, text_watch
+from replan.encoding import JSONObject
+from replan.model import Model
+from replan.output import TypedOutput
+from replan.settings import ModelSettings
+
 from .executor import results_section
 from .planner import history_section
 from .prompts import instructions

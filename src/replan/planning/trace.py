@@ -4,7 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ..encoding import JSON, JSONObject, decode, encode
+from replan.encoding import JSON, JSONObject, decode, encode
+
 from .plan import Step
 
 __all__ = ["StepResult", "ToolUse"]
