@@ -172,7 +172,8 @@ class Session:
             except RuntimeError as error:
                 if name not in warned:
                     warned.add(name)
-                    _log.warning("MCP server %r: a result of %r breaks its schema: %s", self._name, name, _first(error))
+                    reason = _first(error)
+                    _log.warning("MCP server %r: a result of %r breaks its schema: %s", self._name, name, reason)
 
         return check
 

@@ -179,8 +179,9 @@ def _repeats_blocks(result: "CallToolResult") -> bool:
 
 
 def _unwrap(structured: JSON) -> JSON:
-    value: Any = structured
-    return value["result"] if isinstance(value, dict) and list(cast("JSONObject", value)) == ["result"] else value
+    if isinstance(structured, dict) and list(cast("JSONObject", structured)) == ["result"]:
+        return cast("JSONObject", structured)["result"]
+    return cast("JSON", structured)
 
 
 def _json(text: str) -> JSON:

@@ -1,6 +1,7 @@
 """The process of a stdio server: started in a session of its own, watched, and ended with all that it started."""
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
@@ -8,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +21,9 @@ _log = logging.getLogger("replan.mcp")
 
 _EOF_GRACE, _TERM_GRACE, _KILL_GRACE = 1.5, 1.5, 0.7
 """Seconds that a server has to end after its input closed, after SIGTERM, and after SIGKILL."""
+
+_GROUP_GRACE = 0.4
+"""Seconds that what a server started may outlive it before it is ended too."""
 
 _SETTLE = 0.3
 """Seconds in which the end of output and the exit, which are seen one by one, must both be seen."""
@@ -158,15 +163,16 @@ class ServerProcess(asyncio.SubprocessProtocol):
         try:
             if pipe := self._input():
                 pipe.close()
-            if await self._gone(_EOF_GRACE):
+            if await self._exit(_EOF_GRACE) and await self._empty(_GROUP_GRACE):
                 return
             self._signal(signal.SIGTERM)
-            if await self._gone(_TERM_GRACE):
+            if await self._exit(_TERM_GRACE) and await self._empty(_TERM_GRACE):
                 return
             _log.warning("MCP server %r ignores the end of its input and SIGTERM; killing it", self.name)
         finally:
             self._kill()
-        await self._gone(_KILL_GRACE)
+        await self._exit(_KILL_GRACE)
+        await self._empty(_KILL_GRACE / 2)
 
     def _kill(self) -> None:
         self._signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
@@ -178,17 +184,19 @@ class ServerProcess(asyncio.SubprocessProtocol):
         pipe = None if self._transport is None else self._transport.get_pipe_transport(0)
         return cast("_Writable | None", pipe)
 
-    async def _gone(self, within: float) -> bool:
-        """Whether the process and its group end within that time."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._exited.wait()
-                while self._signal(0):  # noqa: ASYNC110  # a process group has no event to wait for
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            return False
+    async def _exit(self, within: float) -> bool:
+        """Whether the process ends within that time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._exited.wait(), within)
+        return self._exited.is_set()
+
+    async def _empty(self, within: float) -> bool:
+        """Whether what the process started ends within that time."""
+        deadline = time.monotonic() + within
+        while self._signal(0):
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(0.02)
         return True
 
     def _signal(self, number: int) -> bool:

@@ -81,7 +81,7 @@ def _where(function: Function) -> str:
     file = inspect.getsourcefile(function)
     if file is None or function.__qualname__ != function.__name__:
         raise ConfigError(
-            f"{function.__qualname__!r} is not at the top level of a file; move it there, or use http_server"
+            f"{function.__qualname__!r} is not at the top level of a file; move it there or use http_server"
         )
     return f"{Path(file).resolve()}:{function.__name__}"
 
