@@ -4,5 +4,20 @@ Submodules with needs of their own are imported explicitly: `replan.testing.engi
 """
 
 from .model import Reply, ScriptedModel, ScriptExhausted, call
+from .requests import allow_real_requests, block_real_requests
+from .server import HttpReply, HttpRequest, ScriptedServer, ServerReply, error_reply, sse_reply
 
-__all__ = ["Reply", "ScriptExhausted", "ScriptedModel", "call"]
+__all__ = [
+    "HttpReply",
+    "HttpRequest",
+    "Reply",
+    "ScriptExhausted",
+    "ScriptedModel",
+    "ScriptedServer",
+    "ServerReply",
+    "allow_real_requests",
+    "block_real_requests",
+    "call",
+    "error_reply",
+    "sse_reply",
+]

@@ -41,6 +41,11 @@ def call(name: str, /, **arguments: object) -> ToolCall:
     return ToolCall("", name, arguments)
 
 
+def split_words(text: str) -> list[str]:
+    """The text in the pieces that a model would stream: a word each, with the space before it."""
+    return _WORD.findall(text)
+
+
 class ScriptedModel:
     """A `Model` that plays `replies` in order and records what it was asked.
 
@@ -153,9 +158,9 @@ def _pieces(message: Assistant) -> list[Delta]:
     for part in message.content:
         match part:
             case Text():
-                deltas += [TextDelta(piece) for piece in _WORD.findall(part.text)]
+                deltas += [TextDelta(piece) for piece in split_words(part.text)]
             case Thinking():
-                deltas += [ThinkingDelta(piece) for piece in _WORD.findall(part.text)]
+                deltas += [ThinkingDelta(piece) for piece in split_words(part.text)]
             case ToolCall():
                 deltas += [CallDelta(part.name, ""), CallDelta(part.name, encode(part.arguments).decode())]
             case Refusal():
