@@ -1,6 +1,6 @@
 """Where runs are recorded, so that they can be resumed: in memory, or in a SQLite file.
 
-    journal = SqliteJournal("runs.db")
+    journal = open_journal("runs.db")
     run = await journal.create("r1", program="demo", input={"goal": "..."})
     result = await program(run, run.info.input)
     await run.finish("complete", result)

@@ -1,0 +1,223 @@
+"""The thread of a SQLite journal: everything that touches the file happens here, one thing after another.
+
+What runs ask for while a commit is going on shares the next one. Between requests the thread renews leases, writes
+the records that nobody waits for, and looks for answers.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from replan.encoding import JSON
+from replan.errors import JournalError
+
+from ._tables import Holding, Pending, Tables, fenced
+
+__all__ = ["Client", "Writer"]
+
+_log = logging.getLogger("replan")
+T = TypeVar("T")
+
+
+class Client(Protocol):
+    """An open run, as the thread sees it.
+
+    Its event loop fills `pending`; `expecting` says that it has open inbox items.
+    """
+
+    holding: Holding
+    loop: asyncio.AbstractEventLoop
+    pending: deque[Pending]
+    renewed: float
+
+    @property
+    def expecting(self) -> bool:
+        """Whether answers are to be looked for."""
+        ...
+
+    def written(self, answers: list[tuple[str, JSON]], thens: list[Callable[[], None]]) -> None:
+        """Called in `loop` after a commit."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """Called in `loop` when the run can be written no more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    client: Client
+    then: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    work: Callable[[Tables], Any]
+    loop: asyncio.AbstractEventLoop
+    future: "asyncio.Future[Any]"
+    undo: Callable[[Tables, Any], object] | None = None
+    last: bool = False
+
+
+class Writer:
+    """Runs jobs and commits for one file. The thread starts with the first job, and ends with `close`."""
+
+    def __init__(self, tables: Tables, lease: float) -> None:
+        self._tables = tables
+        self._renewal = lease / 3
+        self._tick = min(1.0, lease / 3)
+        self._queue: queue.SimpleQueue[_Request | _Job | None] = queue.SimpleQueue()
+        self._clients: dict[int, Client] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    async def run(self, work: Callable[[Tables], T], undo: Callable[[Tables, T], object] | None = None) -> T:
+        """Run a job in the thread, after what was asked for before.
+
+        `undo` follows where the caller was cancelled meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            if self._closed:
+                raise JournalError("the journal is closed in this process; make a new one")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="replan journal", daemon=True)
+                self._thread.start()
+            self._queue.put(_Job(work, loop, future, undo))
+        return await future
+
+    def add(self, client: Client) -> None:
+        """Look after an open run from now on."""
+        self._clients[id(client)] = client
+        self._queue.put(None)
+
+    def remove(self, client: Client) -> None:
+        """Forget a run."""
+        self._clients.pop(id(client), None)
+
+    def commit(self, client: Client, then: Callable[[], None]) -> None:
+        """Write what the run has pending, then call `then` in its loop."""
+        self._queue.put(_Request(client, then))
+
+    async def close(self) -> None:
+        """Write what is pending, close the file, end the thread. Idempotent."""
+        with self._lock:
+            thread, closed, self._closed = self._thread, self._closed, True
+        if thread is None or closed:
+            return
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._queue.put(_Job(Tables.close, loop, future, last=True))
+        try:
+            await future
+        finally:
+            if future.done():
+                thread.join()
+
+    def _work(self) -> None:
+        while True:
+            items = self._collect()
+            requests: list[_Request] = []
+            for item in items:
+                if isinstance(item, _Request):
+                    requests.append(item)
+                elif item is not None:
+                    self._commit(requests, (client for client in self._all() if client.pending))
+                    requests = []
+                    self._do(item)
+                    if item.last:
+                        return
+            self._commit(requests, self._due())
+
+    def _collect(self) -> list[_Request | _Job | None]:
+        items: list[_Request | _Job | None] = []
+        try:
+            items.append(self._queue.get(timeout=self._tick if self._clients else None))
+            while True:
+                items.append(self._queue.get_nowait())
+        except queue.Empty:
+            return items
+
+    def _all(self) -> list[Client]:
+        return list(self._clients.values())
+
+    def _due(self) -> list[Client]:
+        """Runs that want something although they did not ask: once in a while, at most."""
+        now = time.monotonic()
+        return [c for c in self._all() if now - c.renewed > (self._tick if c.pending or c.expecting else self._renewal)]
+
+    def _do(self, job: _Job) -> None:
+        try:
+            value = job.work(self._tables)
+        except Exception as error:  # noqa: BLE001  # it is the caller's
+            _post(job.loop, _settle, job.future, error)
+        else:
+            _post(job.loop, self._hand_over, job, value)
+
+    def _hand_over(self, job: _Job, value: Any) -> None:
+        if not job.future.cancelled():
+            job.future.set_result(value)
+        elif (undo := job.undo) is not None:
+            self._queue.put(_Job(lambda tables: undo(tables, value), job.loop, job.loop.create_future()))
+
+    def _commit(self, requests: Iterable[_Request], others: Iterable[Client]) -> None:
+        asked: dict[int, list[Callable[[], None]]] = {}
+        clients = {id(client): client for client in others}
+        for request in requests:
+            clients[id(request.client)] = request.client
+            asked.setdefault(id(request.client), []).append(request.then)
+        batch = {key: (client.holding, _drain(client.pending)) for key, client in clients.items()}
+        if not batch:
+            return
+        try:
+            lost = self._tables.append(list(batch.values()))
+            for key, client in clients.items():
+                self._tell(client, client.holding in lost, asked.get(key, []))
+        except Exception as error:  # noqa: BLE001  # every run must hear of it, whatever it is
+            for key, client in clients.items():
+                if batch[key][1] or key in asked:
+                    self._drop(client, error)
+                else:
+                    _log.warning("the lease of run %r could not be renewed: %s", client.holding.run_id, error)
+
+    def _tell(self, client: Client, lost: bool, thens: list[Callable[[], None]]) -> None:
+        client.renewed = time.monotonic()
+        if lost:
+            self._drop(client, fenced(client.holding))
+            return
+        answers = self._tables.answers(client.holding) if client.expecting else []
+        if (answers or thens) and not _post(client.loop, client.written, answers, thens):
+            self.remove(client)
+
+    def _drop(self, client: Client, error: Exception) -> None:
+        self.remove(client)
+        _post(client.loop, client.failed, error)
+
+
+def _drain(pending: deque[Pending]) -> list[Pending]:
+    drained: list[Pending] = []
+    while pending:
+        drained.append(pending.popleft())
+    return drained
+
+
+def _post(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: Any) -> bool:
+    """Call a function in a loop; False where the loop is closed."""
+    try:
+        loop.call_soon_threadsafe(function, *args)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _settle(future: "asyncio.Future[Any]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
