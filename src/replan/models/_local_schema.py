@@ -1,0 +1,189 @@
+"""JSON schemas as the engine's grammar takes them.
+
+The engine (llguidance) covers most of JSON schema, but generates without any constraint when a schema has something that it refuses.
+So only what it is known to hold is passed on, references are resolved, and what cannot be expressed is left out: the result
+allows more than the schema did, never something of another shape.
+"""
+
+import json
+import re
+from typing import Any
+
+from replan.encoding import JSON, JSONObject
+
+__all__ = ["clean", "grammar"]
+
+_TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
+_FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "ipv6")
+_BOUNDS = (
+    ("minimum", "maximum"),
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+    ("minProperties", "maxProperties"),
+)
+_REFUSED = re.compile(r"\\[bBAZz1-9]|\(\?[=!<>P#]|[*+?}][+]")
+_NOTHING = object()
+
+
+def grammar(schema: JSONObject) -> str:
+    """The grammar that holds a reply to a cleaned schema, without white space between the parts."""
+    layout = {"whitespace_flexible": False, "lenient": True}
+    return f"%llguidance {{}}\nstart: %json {json.dumps({**schema, 'x-guidance': layout}, ensure_ascii=False)}"
+
+
+def clean(schema: JSONObject, *, strict: bool = True, prefix: str = "") -> JSONObject:
+    """The schema in the part of the language that the engine knows.
+
+    With `strict=False` only types, properties, constants and choices are kept, for a schema that the engine refuses in spite of all. What is
+    referred to stands in `$defs`, under names that begin with `prefix`.
+    """
+    cleaner = _Cleaner(schema, strict=strict, prefix=prefix)
+    cleaned = cleaner.clean(schema)
+    if cleaned is _NOTHING:
+        cleaned = {}
+    return {**cleaned, "$defs": cleaner.definitions} if cleaner.definitions else cleaned
+
+
+class _Cleaner:
+    def __init__(self, root: JSONObject, *, strict: bool, prefix: str) -> None:
+        self._root, self._strict, self._prefix = root, strict, prefix
+        self._names: dict[str, str] = {}
+        self.definitions: JSONObject = {}
+
+    def clean(self, schema: JSON) -> Any:
+        """The cleaned schema, or `_NOTHING` where no value fulfils it."""
+        if schema is False:
+            return _NOTHING
+        if not isinstance(schema, dict):
+            return {}
+        if "$ref" in schema:
+            return self._reference(schema["$ref"])
+        schema = self._merged(schema)
+        if "const" in schema:
+            return {"const": schema["const"]}
+        if "enum" in schema:
+            return {"enum": schema["enum"]} if schema["enum"] else _NOTHING
+        return self._by_type(schema)
+
+    def _by_type(self, schema: JSONObject) -> Any:
+        cleaned: JSONObject = {}
+        for keys in (self._type, self._object, self._array, self._scalar, self._choice):
+            part = keys(schema)
+            if part is _NOTHING:
+                return _NOTHING
+            cleaned.update(part)
+        if schema.get("nullable") is True and cleaned.get("type") != "null":
+            return {"anyOf": [cleaned, {"type": "null"}]}
+        return cleaned
+
+    def _reference(self, pointer: JSON) -> JSONObject:
+        target = _follow(self._root, pointer)
+        if target is None:
+            return {}
+        if pointer not in self._names:
+            name = self._names[pointer] = f"{self._prefix}d{len(self._names)}"
+            self.definitions[name] = {}
+            cleaned = self.clean(target)
+            self.definitions[name] = {} if cleaned is _NOTHING else cleaned
+        return {"$ref": f"#/$defs/{self._names[pointer]}"}
+
+    def _merged(self, schema: JSONObject) -> JSONObject:
+        if not isinstance(schema.get("allOf"), list):
+            return schema
+        merged: JSONObject = {}
+        for part in ({k: v for k, v in schema.items() if k != "allOf"}, *schema["allOf"]):
+            part = _follow(self._root, part["$ref"]) if isinstance(part, dict) and "$ref" in part else part  # noqa: PLW2901  # the same part, resolved
+            if not isinstance(part, dict):
+                continue
+            part = self._merged(part)  # noqa: PLW2901  # the same part, flattened
+            properties = {**merged.get("properties", {}), **part.get("properties", {})}
+            required = [*merged.get("required", []), *part.get("required", [])]
+            merged = {**merged, **part, "properties": properties, "required": required}
+        for key in ("properties", "required"):
+            if not merged.get(key):
+                merged.pop(key, None)
+        return merged
+
+    def _type(self, schema: JSONObject) -> JSONObject:
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            known = [name for name in kind if name in _TYPES]
+            return {"type": known} if known else {}
+        if kind in _TYPES:
+            return {"type": kind}
+        return {"type": "object"} if isinstance(schema.get("properties"), dict) else {}
+
+    def _object(self, schema: JSONObject) -> Any:
+        properties = schema.get("properties")
+        more = schema.get("additionalProperties")
+        if not isinstance(properties, dict) or not properties:
+            return {"additionalProperties": self.clean(more)} if isinstance(more, dict) else {}
+        required = [name for name in schema.get("required") or () if name in properties]
+        cleaned = {name: self.clean(value) for name, value in properties.items()}
+        if any(cleaned[name] is _NOTHING for name in required):
+            return _NOTHING
+        cleaned = {name: value for name, value in cleaned.items() if value is not _NOTHING}
+        extra = self.clean(more) if isinstance(more, dict) else more is True
+        return {"properties": cleaned, "required": required, "additionalProperties": extra}
+
+    def _array(self, schema: JSONObject) -> JSONObject:
+        items, prefix = schema.get("items"), schema.get("prefixItems")
+        if isinstance(items, list):
+            items, prefix = schema.get("additionalItems"), items
+        cleaned: JSONObject = {}
+        if isinstance(prefix, list) and prefix:
+            cleaned["prefixItems"] = [{} if (part := self.clean(item)) is _NOTHING else part for item in prefix]
+        if items is not None:
+            part = self.clean(items)
+            cleaned["items"] = False if part is _NOTHING else part
+        return cleaned
+
+    def _scalar(self, schema: JSONObject) -> JSONObject:
+        if not self._strict:
+            return {}
+        cleaned: JSONObject = {}
+        for low, high in _BOUNDS:
+            bounds = {key: schema[key] for key in (low, high) if _is_number(schema.get(key))}
+            if len(bounds) < 2 or bounds[low] <= bounds[high]:
+                cleaned.update(bounds)
+        for key in ("exclusiveMinimum", "exclusiveMaximum"):
+            if _is_number(schema.get(key)):
+                cleaned[key] = schema[key]
+        if schema.get("format") in _FORMATS:
+            cleaned["format"] = schema["format"]
+        elif _is_pattern(schema.get("pattern")):
+            cleaned["pattern"] = schema["pattern"]
+        return cleaned
+
+    def _choice(self, schema: JSONObject) -> Any:
+        branches = schema.get("anyOf") or schema.get("oneOf")
+        if not isinstance(branches, list):
+            return {}
+        cleaned = [part for branch in branches if (part := self.clean(branch)) is not _NOTHING]
+        return {"anyOf": cleaned} if cleaned else _NOTHING
+
+
+def _is_number(value: JSON) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_pattern(value: JSON) -> bool:
+    if not isinstance(value, str) or _REFUSED.search(value):
+        return False
+    try:
+        re.compile(re.sub(r"\\p\{\w+\}", "x", value))
+    except re.error:
+        return False
+    return True
+
+
+def _follow(root: JSONObject, pointer: JSON) -> JSON:
+    if not isinstance(pointer, str) or not pointer.startswith("#"):
+        return None
+    target: Any = root
+    for key in pointer[1:].split("/")[1:]:
+        key = key.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901  # the same key, unescaped
+        if not isinstance(target, dict) or key not in target:
+            return None
+        target = target[key]
+    return target

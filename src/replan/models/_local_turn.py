@@ -1,0 +1,153 @@
+"""One call of the embedded model: what it is asked, and what its reply means."""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from replan.encoding import JSON, JSONObject, decode, encode
+from replan.messages import Assistant, Message, Text, ToolCall, ToolResult, User
+from replan.model import FinishReason, ModelRequest, ToolSpec
+
+from ._local_schema import clean, grammar
+from ._local_tools import AnswerText, calls_so_far, chat, read_call, reply_schema, tool_guide, untried
+
+__all__ = ["Ask", "Reply", "first_ask", "next_ask"]
+
+_TEXT: JSONObject = {"type": "string"}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What one reply may be: a call of one of `tools`, an answer of the schema `answer` (None: no answer), or free text when `schema` is None.
+
+    `repeats` counts how often the model has just repeated a call, `strict` is unset when the engine refused the full schema.
+    """
+
+    request: ModelRequest
+    tools: tuple[ToolSpec, ...] = ()
+    answer: JSONObject | None = None
+    repeats: int = 0
+    strict: bool = True
+
+    @cached_property
+    def schema(self) -> JSONObject | None:
+        """The cleaned schema of the reply."""
+        if self.tools or self.repeats:
+            return reply_schema(self.tools, answer=self.answer, strict=self.strict)
+        return None if self.answer is None else clean(self.answer, strict=self.strict)
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether the reply is an object with a tool or an answer in it."""
+        return bool(self.tools or self.repeats)
+
+    def grammar(self) -> str:
+        """The schema as a grammar of the engine."""
+        assert self.schema is not None
+        return grammar(self.schema)
+
+    def messages(self, request: ModelRequest) -> list[JSONObject]:
+        """The chat that the engine is given."""
+        messages = request.conversation.messages
+        instructions = request.instructions
+        if not self.wrapped:
+            return chat(messages, instructions)
+        guide = tool_guide(request.tools, answer=request.tool_choice != "required")
+        return chat(messages, f"{instructions}\n\n{guide}".strip(), self._closing(messages))
+
+    def _closing(self, messages: list[Message]) -> str:
+        goal = next((message for message in reversed(messages) if isinstance(message, User)), None)
+        if goal is None or not isinstance(messages[-1], ToolResult):
+            return ""
+        text = "\n".join(part.text for part in goal.content if isinstance(part, Text))[:400]
+        closing = f"Goal: {text}\nCall the tool that gives what is still missing, or answer if nothing is."
+        if self.repeats:
+            closing = f"{closing}\nThe last call was made before: its result is above. Do not repeat it."
+        return closing
+
+
+class Reply:
+    """A reply as it comes."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._text = ""
+        self._answer = AnswerText()
+        self.length = False
+        self.shown = False
+        self.refused = False
+
+    def feed(self, piece: str) -> str:
+        """Take in a piece; gives the text that can be shown. Sets `refused` when the engine does not keep to the schema."""
+        self._text += piece
+        if self._ask.schema is not None and not _begins(self._text, self._ask.schema):
+            self.refused = True
+            return ""
+        text = self._answer.feed(piece) if self._ask.wrapped else piece
+        self.shown = self.shown or bool(text)
+        return text
+
+    @cached_property
+    def value(self) -> JSON:
+        """The reply as JSON; None while it is none."""
+        try:
+            return decode(self._text)
+        except ValueError:
+            return None
+
+    @cached_property
+    def call(self) -> ToolCall | None:
+        """The tool call that the reply is."""
+        return read_call(self.value) if self._ask.wrapped else None
+
+    def result(self) -> tuple[Assistant, FinishReason]:
+        """The reply as a message."""
+        finish: FinishReason = "length" if self.length and self.value is None else "stop"
+        if not self._ask.wrapped:
+            finish = "length" if self.length else "stop"
+            return _said(self._text), finish
+        if self.call is not None:
+            return Assistant((self.call,)), "tool_calls"
+        if isinstance(self.value, dict) and "answer" in self.value:
+            answer = self.value["answer"]
+            return _said(answer if isinstance(answer, str) else encode(answer).decode()), finish
+        partial = AnswerText().feed(self._text)
+        return _said(partial), "length"
+
+
+def first_ask(request: ModelRequest) -> Ask:
+    """What to ask at first."""
+    answer = request.output.schema if request.output is not None else None
+    if not request.tools or request.tool_choice == "none":
+        return Ask(request, answer=answer)
+    tools = untried(request.tools, calls_so_far(request.conversation.messages))
+    if request.tool_choice == "required":
+        return Ask(request, tuple(tools) or request.tools)
+    if not tools:
+        return Ask(request, answer=answer or _TEXT, repeats=1)
+    return Ask(request, tuple(tools), answer or _TEXT)
+
+
+def next_ask(request: ModelRequest, ask: Ask, reply: Reply) -> Ask | None:
+    """What to ask after this reply, if it is not good: a call that was made before is refused, at last by leaving only the answer."""
+    if reply.refused:
+        return replace(ask, strict=False) if ask.strict else None
+    if reply.call is None or not _made_before(reply.call, request):
+        return None
+    if ask.repeats == 0:
+        return replace(ask, repeats=1)
+    return replace(ask, repeats=2, tools=()) if ask.answer is not None and ask.tools else None
+
+
+def _made_before(call: ToolCall, request: ModelRequest) -> bool:
+    made = calls_so_far(request.conversation.messages)
+    return any((call.name, call.arguments) == (other.name, other.arguments) for other in made)
+
+
+def _begins(text: str, schema: JSONObject) -> bool:
+    start = text.lstrip()[:1]
+    return not start or start in ("{" if schema.get("type") == "object" else '{["-0123456789tfn')
+
+
+def _said(text: str) -> Assistant:
+    return Assistant((Text(text),) if text else ())
