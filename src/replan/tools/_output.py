@@ -1,5 +1,8 @@
 """What a function returned, as the output of a tool call."""
 
+import itertools
+import threading
+from collections.abc import Iterator
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, TypeGuard, cast
 
@@ -39,9 +42,11 @@ def to_output(value: Any) -> ToolOutput:
             return ToolOutput((Text(plain if isinstance(plain, str) else encode(plain).decode()),), plain)
 
 
-def collect(value: Any) -> Any:
-    """The items of a generator as a list; any other value as it is."""
-    return list(cast("Any", value)) if isinstance(value, GeneratorType) else value
+def collect(value: Any, cancelled: threading.Event) -> Any:
+    """The items of a generator as a list, until the call is cancelled; any other value as it is."""
+    if not isinstance(value, GeneratorType):
+        return value
+    return list(itertools.takewhile(lambda _: not cancelled.is_set(), cast("Iterator[Any]", value)))
 
 
 async def collect_async(value: Any) -> Any:

@@ -8,12 +8,14 @@ envelope around the arguments is taken off. What results must be valid, or nothi
 import ast
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, cast
 
 from replan.encoding import JSON, JSONObject, decode, normalise
 from replan.tool import InvalidArguments, Tool, ToolInfo
 
-from ._coercion import coerce, property_schemas
+from ._problems import cap
+from .coercion import coerce, property_schemas
 
 __all__ = ["parse", "prepare"]
 
@@ -22,6 +24,7 @@ _STRING_OR_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 _ENVELOPES = ("arguments", "input", "parameters", "args", "params")
 _MAX_PYTHON = 100_000
 _MAX_LISTED = 20
+_MAX_PROBLEM = 300
 
 
 def prepare(tool: Tool, raw: JSON) -> JSONObject:
@@ -40,7 +43,7 @@ def prepare(tool: Tool, raw: JSON) -> JSONObject:
             return tool.validate(candidate)
         except InvalidArguments as error:
             problems = error.problems
-    raise InvalidArguments([*problems, _expected(info)])
+    raise InvalidArguments([*cap([problem[:_MAX_PROBLEM] for problem in problems]), _expected(info)])
 
 
 def parse(raw: JSON) -> JSONObject:
@@ -88,16 +91,17 @@ def _python(text: str) -> JSON:
     return cast("JSON", value)
 
 
-def _candidates(arguments: JSONObject, info: ToolInfo) -> list[JSONObject]:
+def _candidates(arguments: JSONObject, info: ToolInfo) -> Iterator[JSONObject]:
     """The readings, in the order in which they are tried."""
     schema = info.parameters
-    candidates = [arguments]
+    yield arguments
+    seen = [arguments]
     inner = _unwrap(arguments, info)
     for reading in (arguments, *([inner] if inner is not None else [])):
-        for candidate in (reading, coerce(reading, schema)):
-            if isinstance(candidate, dict) and candidate not in candidates:
-                candidates.append(cast("JSONObject", candidate))
-    return candidates
+        for candidate in (reading, cast("JSONObject", coerce(reading, schema))):
+            if candidate not in seen:
+                seen.append(candidate)
+                yield candidate
 
 
 def _unwrap(arguments: JSONObject, info: ToolInfo) -> JSONObject | None:
@@ -120,7 +124,7 @@ def _unwrap(arguments: JSONObject, info: ToolInfo) -> JSONObject | None:
 
 def _expected(info: ToolInfo) -> str:
     schema = info.parameters
-    required = schema.get("required", [])
+    required = schema.get("required") or ()
     properties = property_schemas(schema)
     if not properties:
         return f"{info.name} takes no parameters"
@@ -140,8 +144,8 @@ def _type_words(schema: JSON) -> str:
         words = " or ".join(cast("list[str]", kind)) if isinstance(kind, list) else str(kind)
         return f"array of {_type_words(known['items'])}" if kind == "array" and known.get("items") else words
     branches = known.get("anyOf") or known.get("oneOf")
-    if branches:
-        return " or ".join(dict.fromkeys(_type_words(branch) for branch in branches))
+    if isinstance(branches, list):
+        return " or ".join(dict.fromkeys(_type_words(branch) for branch in cast("list[JSON]", branches)))
     return "object" if "$ref" in known else "any"
 
 

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import functools
 import inspect
+import threading
 import types
 from collections.abc import Callable
 from functools import cached_property
@@ -115,7 +116,7 @@ class FunctionTool(Generic[P, R]):
         clock = asyncio.timeout(self.timeout)
         try:
             async with clock:
-                return await self._run(values, context)
+                return await self._run(values, context.cancelled)
         except TimeoutError:
             if not clock.expired():
                 raise
@@ -127,12 +128,12 @@ class FunctionTool(Generic[P, R]):
         except SystemExit as error:
             raise ToolError(f"the tool tried to end the program (exit code {error.code!r})") from error
 
-    async def _run(self, values: dict[str, Any], context: ToolContext[Any]) -> ToolOutput:
+    async def _run(self, values: dict[str, Any], cancelled: threading.Event) -> ToolOutput:
         function = cast("Callable[..., Any]", self._function)
         if self._is_async:
             value = function(**values)
         else:
-            value = await run_in_thread(lambda: _finish(function(**values)), context.cancelled)
+            value = await run_in_thread(lambda: _finish(function(**values), cancelled), cancelled)
             if isinstance(value, ToolOutput):
                 return value
         if inspect.isawaitable(value):
@@ -144,9 +145,9 @@ class FunctionTool(Generic[P, R]):
         return f"{self.name} gave no result within {self.timeout:g} s{doubt}"
 
 
-def _finish(value: Any) -> Any:
+def _finish(value: Any, cancelled: threading.Event) -> Any:
     """The output, made in the function's own thread so that a large result does not hold up the event loop."""
-    return value if inspect.isawaitable(value) or inspect.isasyncgen(value) else to_output(collect(value))
+    return value if inspect.isawaitable(value) or inspect.isasyncgen(value) else to_output(collect(value, cancelled))
 
 
 class _LazySchema:
@@ -235,5 +236,5 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     Raises:
         ConfigError: The signature or an option cannot be used. Types are looked at later, by `check()` or on first use.
     """
-    make = functools.partial(FunctionTool[..., Any], **options)
+    make: Any = functools.partial(cast("Any", FunctionTool), **options)
     return make if function is None else make(function)

@@ -194,7 +194,7 @@ def _blame(tool_name: str, hints: dict[str, Any]) -> str | None:
             shown, reason = inspect.formatannotation(hint), str(error).strip().partition("\n")[0]
             return (
                 f"parameter {name!r} of tool {tool_name!r} has the type {shown}, which JSON cannot hold ({reason}): "
-                "annotate it with a type that it can, take it from the ToolContext's deps, or bind it with functools.partial"
+                "use a type that it can, take it from the ToolContext's deps, or bind it with functools.partial"
             )
     return None
 

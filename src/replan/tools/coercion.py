@@ -13,6 +13,8 @@ from typing import Any, TypeAlias, cast
 
 from replan.encoding import JSON, JSONObject
 
+__all__ = ["coerce", "property_schemas"]
+
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})(\.\d+)?([eE][+-]?\d{1,3})?")
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})(\.0+)?")
 _WORDS: dict[str, bool] = {"true": True, "false": False, "True": True, "False": False}
@@ -34,7 +36,10 @@ _Types: TypeAlias = frozenset[str]
 
 def coerce(value: JSON, schema: JSON) -> JSON:
     """The value as the schema wants it, as far as that is clear. What is not clear stays; `value` is not changed."""
-    return _Reader(schema).read(value, schema)
+    try:
+        return _Reader(schema).read(value, schema)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return value  # the schema is none, which is for the validation to say
 
 
 def property_schemas(schema: JSONObject) -> JSONObject:
