@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 FLAGS = dict(flag.split("=", 1) if "=" in flag else (flag, "") for flag in sys.argv[1:])
 LOCK = threading.Lock()
@@ -75,7 +76,7 @@ def call(identity, params):
         case "die":
             die(arguments.get("code", 3), arguments.get("marker"))
         case "get_or_die":
-            if not os.path.exists(arguments["marker"]):
+            if not Path(arguments["marker"]).exists():
                 die(3, arguments["marker"])
             return text("survived")
         case "hang":
@@ -97,7 +98,7 @@ def call(identity, params):
 
 def die(code, marker):
     if marker:
-        with open(marker, "a") as file:
+        with Path(marker).open("a") as file:
             file.write("died\n")
     print("disk on fire", file=sys.stderr, flush=True)
     os._exit(code)

@@ -179,7 +179,7 @@ class Session:
 
 
 class _Patience:
-    """How long a call may take: without a sign of life `idle` seconds, altogether `most`. Progress is a sign of life."""
+    """How long a call may take: `idle` seconds without a sign of life, `most` altogether. Progress is such a sign."""
 
     def __init__(self, idle: float | None, most: float | None, report: Progress) -> None:
         self.over = False

@@ -22,8 +22,8 @@ _NO_REASON = "(the tool failed and gave no reason)"
 def tool_output(result: "CallToolResult", keep: Callable[[bytes, str], Path]) -> ToolOutput:
     """The result of a tool call as an output; `keep(data, mime)` stores binary data and gives its path.
 
-    The data reach the model once: where text parts and structured content say the same, the shorter of the two; where
-    they differ, the texts and then the structured content as JSON. Images and audio stay parts, with their paths in a
+    The data reach the model once: structured content takes the place of texts that say the same, and follows texts
+    that say something else. Images and audio stay parts, with their paths in a
     text; base64 in structured content gives way to a note; a failed call stores nothing. Parts that are meant for the
     user alone are left out. `structured` is the structured content, without a lone `{"result": ...}` around it, or
     the value of a single text that is a JSON object or list.
@@ -142,7 +142,7 @@ def _with_data(parts: list[Content], texts: list[str], structured: JSON, result:
     whole = "\n".join(texts)
     if whole.strip() and _same_json(texts, whole, structured):
         others = [part for part in parts if not (isinstance(part, Text) and part.text in texts)]
-        return [Text(min(whole, compact, key=len)), *others]
+        return [Text(compact), *others]
     return parts if _same_text(texts, whole, structured) else [*parts, Text(compact)]
 
 

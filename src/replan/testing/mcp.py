@@ -47,7 +47,8 @@ class RunningServer:
 def stdio_server(*functions: Function, **options: Any) -> StdioServer:
     """A server with these functions as tools, started as a process; `options` are those of `StdioServer`.
 
-    The functions must stand at the top level of a file, which the process loads. Raises `ConfigError` where they do not.
+    The functions must stand at the top level of a file, which the process loads. Raises `ConfigError` where they do
+    not.
     """
     args = ["-m", "replan.testing.mcp", *(_where(function) for function in functions)]
     paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[2])]
