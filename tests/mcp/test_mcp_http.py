@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from replan.errors import ConfigError
 from replan.mcp import HttpServer, McpServers
 
 
@@ -104,6 +105,24 @@ async def test_refused_fixed_credentials_are_an_error_result(wire_http, context)
         output = await servers.tools[0].call({}, context)
         assert output.is_error
         assert "needs authorization" in text(output)
+        assert servers.statuses[0].needs_authorization
+        wire_http.override = lambda headers, message: None
+        await servers.reconnect("h")
+        assert not servers.statuses[0].needs_authorization
+        assert not (await servers.tools[0].call({}, context)).is_error
+
+
+async def test_proxies_of_the_environment_are_used(wire_http, context, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{wire_http.port}")
+    monkeypatch.setenv("NO_PROXY", "")
+    async with McpServers({"h": "http://mcp.invalid/mcp"}) as servers:
+        assert text(await servers.tools[0].call({"a": 1}, context)) == '{"a": 1}'
+    assert wire_http.seen[0][0]["host"] == "mcp.invalid"
+
+
+async def test_asking_for_a_server_that_is_not_configured_is_an_error():
+    with pytest.raises(ConfigError, match="there is no MCP server 'x'; known are none"):
+        await McpServers({}).reconnect("x")
 
 
 async def test_an_http_error_concerns_one_call(wire_http, context):

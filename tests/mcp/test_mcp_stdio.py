@@ -265,6 +265,14 @@ async def test_tool_lists_are_read_to_their_end(wire, caplog, flag, count, warni
     assert bool(caplog.records) == bool(warning)
 
 
+async def test_tools_that_are_described_badly_do_not_hide_the_others(wire, context, caplog):
+    async with McpServers({"w": wire("odd-tools")}) as servers:
+        assert [tool.info.original for tool in servers.tools] == ["bare", "unstated", "unioned", "echo"]
+        assert servers.tools[0].info.parameters == {"type": "object"}
+        assert text(await named(servers, "echo").call({"text": "x"}, context)) == "x"
+    assert caplog.text.count("it is left out") == 4
+
+
 async def test_a_changed_list_takes_tools_away_at_once_and_adds_them_when_asked(wire, context):
     async with McpServers({"w": wire()}) as servers:
         echo = named(servers, "echo")

@@ -56,7 +56,22 @@ def page(cursor):
         if cursor is None:
             return {"tools": [tool("first")], "nextCursor": ""}
         return {"tools": [tool("second")]}
+    if "odd-tools" in FLAGS:
+        return {"tools": odd_tools()}
     return {"tools": tools()}
+
+
+def odd_tools():
+    return [
+        {"name": "bare", "inputSchema": {}},
+        {"name": "unstated"},
+        {"name": "unioned", "inputSchema": {"type": ["object", "null"], "properties": {"a": True}}},
+        {"inputSchema": {"type": "object"}},
+        {"name": "listed", "inputSchema": {"type": "object", "properties": []}},
+        {"name": 7, "inputSchema": {"type": "object"}},
+        "nothing",
+        tool("echo"),
+    ]
 
 
 def text(value, **more):

@@ -20,6 +20,8 @@ FAULT = "replan/fault"
 """The key in a JSON-RPC error's data under which this client says what happened below JSON-RPC."""
 
 _SHOWN = 300
+_LARGEST_EVENT = 64 * 2**20
+"""Bytes of one event of a stream: an image fits, an endless one does not."""
 
 
 class _Client(httpx2.AsyncClient):
@@ -81,6 +83,6 @@ async def http_transport(
     timeout = httpx2.Timeout(server.connect_timeout, read=None)
     async with (
         _Client(headers=headers, timeout=timeout) as client,
-        streamable_http_client(server.url, http_client=client) as streams,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=_LARGEST_EVENT) as streams,
     ):
         yield streams

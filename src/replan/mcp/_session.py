@@ -11,7 +11,7 @@ import anyio
 import mcp_types as types
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from mcp import Client
@@ -19,6 +19,7 @@ from replan._version import __version__
 from replan.encoding import JSONObject, encode
 
 from ._http import FAULT, http_transport
+from ._mending import mend_tools, mended
 from ._stdio import StdioTransport
 from .config import HttpServer, McpServer
 from .faults import CallRefused, ConnectionLost
@@ -44,13 +45,18 @@ class Session:
         self._name, self._server, self._process = name, server, process
         self._changed = asyncio.Event()
         info = types.Implementation(name="replan", version=__version__)
-        self._client = Client(self._transport(), cache=None, client_info=info, message_handler=self._heard)
+        self._client = Client(
+            mended(self._transport(), self._mend), cache=None, client_info=info, message_handler=self._heard
+        )
 
     def _transport(self) -> AbstractAsyncContextManager[Any]:
         if isinstance(self._server, HttpServer):
             return http_transport(self._server)
         assert self._process is not None
         return StdioTransport(self._process)
+
+    def _mend(self, result: JSONObject) -> None:
+        mend_tools(self._name, self._client.session.protocol_version or LATEST_HANDSHAKE_VERSION, result)
 
     async def __aenter__(self) -> "Session":
         await self._client.__aenter__()
@@ -169,7 +175,7 @@ class Session:
         async def check(name: str, result: types.CallToolResult) -> None:
             try:
                 await validate(name, result)
-            except RuntimeError as error:
+            except Exception as error:  # noqa: BLE001  # the tool has run: its result is passed on, whatever its schema says
                 if name not in warned:
                     warned.add(name)
                     reason = _first(error)

@@ -75,9 +75,11 @@ class _Lifetime:
             raise McpError(f"MCP server {self._name!r}: {self.failure}", server=self._name)
         return self._session
 
-    def retire(self) -> None:
+    def retire(self, lost: ConnectionLost) -> None:
         """Take no new calls, and end when the running ones are answered."""
         self.over = True
+        self.failure = self.failure or str(lost)
+        self.needs_authorization = lost.fault == "unauthorized"
         if not self._calls:
             self._end.set()
 
@@ -134,6 +136,8 @@ class _Lifetime:
             await self._converse(limit)
         except BaseException as error:
             self.failure = self.failure or self._explain(error, limit)
+            if self._session is not None and not self._end.is_set():
+                _log.warning("MCP server %r: the connection ended: %s", self._name, self.failure)
             raise
         finally:
             if self._process is not None:
@@ -143,6 +147,7 @@ class _Lifetime:
         if _SDK not in sys.modules:
             # The SDK takes long to import; in a thread it does so while the server starts and the loop goes on.
             await asyncio.to_thread(importlib.import_module, _SDK)
+            self._restart(limit)
         from ._session import Session
 
         async with Session(self._name, self._server, self._process) as session:
@@ -155,6 +160,10 @@ class _Lifetime:
             self._ready.set()
             await session.watch(self._end, lambda: self._listed(session))
             self.over = True
+
+    def _restart(self, limit: asyncio.Timeout) -> None:
+        if self._server.connect_timeout is not None:
+            limit.reschedule(asyncio.get_running_loop().time() + self._server.connect_timeout)
 
     async def _start(self, server: StdioServer) -> ServerProcess:
         try:
@@ -181,6 +190,8 @@ class _Lifetime:
             return f"no answer within {self._server.connect_timeout:g} s{said}"
         if isinstance(error, asyncio.CancelledError):
             return "closed"
+        if _SDK not in sys.modules:
+            return f"the MCP SDK cannot be imported: {error}"
         from ._session import explain
 
         text, self.needs_authorization = explain(error)
@@ -247,7 +258,8 @@ class Connection:
             try:
                 result = await life.call(tool, arguments, meta, progress)
             except ConnectionLost as lost:
-                self._drop(life, lost)
+                if not lost.may_have_run:
+                    life.retire(lost)
                 if not again or (lost.may_have_run and not repeatable) or not self._worth(lost):
                     doubt = "; whether the call took effect is not known" if lost.may_have_run else ""
                     raise McpError(f"MCP server {self.name!r}: {lost}{doubt}", server=self.name) from lost
@@ -274,10 +286,6 @@ class Connection:
         life.begin(pause, last if isinstance(self.server, StdioServer) else None)
         self._lives.append(life)
         return life
-
-    def _drop(self, life: _Lifetime, lost: ConnectionLost) -> None:
-        if not lost.may_have_run:
-            life.retire()
 
     def _worth(self, lost: ConnectionLost) -> bool:
         """Whether a new connection may do better."""

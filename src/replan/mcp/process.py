@@ -29,6 +29,8 @@ _SETTLE = 0.3
 """Seconds in which the end of output and the exit, which are seen one by one, must both be seen."""
 
 _LONGEST_LINE = 256 * 2**20
+"""Bytes after which a line without an end is given up."""
+
 _KEPT_LINES, _SHOWN_LINES, _LINE_WIDTH = 50, 8, 400
 
 
@@ -66,6 +68,7 @@ class _Lines:
         self._rest += data
         if self._rest.find(b"\n", start) < 0:
             if len(self._rest) > _LONGEST_LINE:
+                self._emit(bytes(self._rest[:_LINE_WIDTH]))
                 self._rest.clear()
             return
         *lines, rest = bytes(self._rest).split(b"\n")
