@@ -95,6 +95,6 @@ def test_it_serves_blocking_code_from_a_thread():
     with ScriptedServer("from a thread") as server:
         request = urllib.request.Request(
             f"{server.base_url}/chat/completions", b"{}", {"content-type": "application/json"}
-        )  # noqa: S310
+        )
         with urllib.request.urlopen(request) as answer:
             assert b"from a thread" in answer.read()

@@ -46,6 +46,7 @@ Such a request is sent again without.
 """
 
 _FILTERED = re.compile(r'"(code|type)"\s*:\s*"(content_filter|content_policy_violation)"')
+_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie", re.I)
 _IMAGE_CHARACTERS = 4000
 
 _refused: set[tuple[str, str, str]] = set()
@@ -82,7 +83,7 @@ class OpenAIChat:
         self._url = _endpoint(base_url)
         authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._headers = {"Content-Type": "application/json", **authorization, **(headers or {})}
-        self._secrets = tuple(text for text in (api_key, *(headers or {}).values()) if text and len(text) >= 8)
+        self._secrets = _secrets(api_key, headers or {})
         self._model_bytes = encode(model)
         self._tools: dict[int, tuple[tuple[ToolSpec, ...], bytes, frozenset[str]]] = {}
 
@@ -246,6 +247,12 @@ def _characters(request: ModelRequest, body: bytes) -> int:
     images = [part for message in messages for part in message.content if isinstance(part, Image)]
     encoded = sum(len(image.data) * 4 // 3 for image in images if image.data is not None)
     return max(0, len(body) - encoded) + _IMAGE_CHARACTERS * len(images)
+
+
+def _secrets(api_key: str | None, headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What must not show up in errors. Texts under eight characters are placeholders, and would black out words."""
+    named = [value.removeprefix("Bearer ") for name, value in headers.items() if _SECRET_NAME.search(name)]
+    return tuple(text for text in (api_key, *named) if text and len(text) >= 8)
 
 
 def _endpoint(base_url: str) -> str:

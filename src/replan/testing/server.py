@@ -231,7 +231,9 @@ class ScriptedServer:
         head["object"] = "chat.completion.chunk"
         options: JSONObject = asked.get("stream_options") or {}
         events: list[JSONObject] = [{**head, "choices": [choice]} for choice in _choices(fields, finish)]
-        return sse_reply(*events, *[{**head, "choices": [], "usage": _USAGE}] * bool(options.get("include_usage")))
+        if options.get("include_usage"):
+            events.append({**head, "choices": [], "usage": _USAGE})
+        return sse_reply(*events)
 
     def _fields(self, part: Part) -> JSONObject:
         match part:

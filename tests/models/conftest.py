@@ -1,0 +1,61 @@
+"""What the tests of model wires share."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from replan.messages import user
+from replan.model import Conversation, Delta, Done, Model, ModelRequest
+from replan.models.openai_chat import OpenAIChat
+from replan.models.retry import Backoff
+from replan.settings import ModelSettings
+from replan.testing import ScriptedServer
+
+Collect = Callable[..., Awaitable[list[Delta]]]
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    """The seconds that retries asked to sleep, instead of sleeping."""
+    return []
+
+
+@pytest.fixture
+def chat(waits: list[float]) -> Callable[..., OpenAIChat]:
+    """Make a model that talks to a scripted server; its retries do not wait."""
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    def make(server: ScriptedServer, *, retries: int = 2, timeout: float = 5.0, **options: object) -> OpenAIChat:
+        backoff = Backoff(max_retries=retries, sleep=sleep, chance=lambda: 1.0)
+        settings = options.pop("settings", ModelSettings(timeout=timeout))
+        defaults = {"api_key": "sk-very-secret", "provider": "test", "settings": settings, "backoff": backoff}
+        return OpenAIChat("m", base_url=server.base_url, **{**defaults, **options})  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def collect() -> Collect:
+    """All deltas of one call; a conversation of one message where none is given."""
+
+    async def run(model: Model, conversation: Conversation | None = None, **request: object) -> list[Delta]:
+        conversation = conversation or Conversation([user("hello")])
+        stream: AsyncIterator[Delta] = model.stream(ModelRequest(conversation=conversation, **request))  # type: ignore[arg-type]
+        return [delta async for delta in stream]
+
+    return run
+
+
+@pytest.fixture
+def finish(collect: Collect) -> Callable[..., Awaitable[Done]]:
+    """The last delta of one call, which must be the only `Done`."""
+
+    async def run(model: Model, conversation: Conversation | None = None, **request: object) -> Done:
+        *deltas, last = await collect(model, conversation, **request)
+        assert isinstance(last, Done)
+        assert not any(isinstance(delta, Done) for delta in deltas)
+        return last
+
+    return run
