@@ -424,6 +424,37 @@ def test_problems_name_the_parameter_and_what_was_expected(arguments: dict[str, 
     assert caught.value.problems == problems
 
 
+def test_of_a_union_of_models_the_likely_one_is_spoken_of():
+    class Cat(pydantic.BaseModel):
+        kind: Literal["cat"]
+        lives: int
+
+    class Dog(pydantic.BaseModel):
+        kind: Literal["dog"]
+        age: int
+
+    def f(pet: Cat | Dog | None = None, n: int | list[int] = 0) -> None: ...
+
+    for arguments, problems in (
+        ({"pet": {"kind": "dog", "age": "old"}}, ['pet.age: should be a valid integer, got "old"']),
+        ({"pet": {"kind": "dog"}}, ["pet.age: is missing"]),
+        ({"n": ["a"]}, ['n[0]: should be a valid integer, got "a"']),
+    ):
+        with pytest.raises(InvalidArguments) as caught:
+            tool(f).validate(arguments)
+        assert caught.value.problems == problems
+
+
+async def test_an_iterable_is_given_as_a_list(context: ToolContext[Any]):
+    def f(items: collections.abc.Iterable[int]) -> list[int]:
+        assert isinstance(items, list)
+        return [*items, *items]
+
+    assert (await tool(f).call({"items": [1]}, context)).structured == [1, 1]
+    with pytest.raises(InvalidArguments):
+        tool(f).validate({"items": ["a"]})
+
+
 def test_many_and_long_problems_are_cut_short():
     def f(items: list[int]) -> None: ...
 

@@ -15,7 +15,7 @@ def read_problems(error: Exception, arguments: JSONObject, schema: JSONObject) -
     if not hasattr(error, "errors"):
         return [f"the arguments could not be read: {type(error).__name__}: {error}"]
     by_path: dict[str, list[str]] = {}
-    for item in cast("Any", error).errors(include_url=False, include_context=False):
+    for item in _likely(cast("Any", error).errors(include_url=False, include_context=False), arguments):
         path, text = _problem(item, arguments, schema)
         texts = by_path.setdefault(path, [])
         if text not in texts:
@@ -40,6 +40,37 @@ def clip_value(value: JSON) -> str:
     """A value as short JSON text."""
     text = encode(value).decode()
     return text if len(text) <= _CLIP else f"{text[:_CLIP]}..."
+
+
+def _likely(items: list[dict[str, Any]], arguments: JSONObject) -> list[dict[str, Any]]:
+    """Of a union of structures only what is wrong with the member that has the fewest faults."""
+    members: dict[str, dict[str | int, list[dict[str, Any]]]] = {}
+    for item in items:
+        path, rest = _split(item, arguments)
+        if rest:
+            members.setdefault(path, {}).setdefault(rest[0], []).append(item)
+    dropped: list[dict[str, Any]] = []
+    for by_member in members.values():
+        inner = [found for found in by_member.values() if any(len(_split(i, arguments)[1]) > 1 for i in found)]
+        if inner:
+            best = min(inner, key=len)
+            dropped += [item for found in by_member.values() if found is not best for item in found]
+    return [item for item in items if not any(item is other for other in dropped)]
+
+
+def _split(item: dict[str, Any], value: JSON) -> tuple[str, tuple[str | int, ...]]:
+    """The path up to the first part that names the member of a union, and the parts from there on."""
+    location: tuple[str | int, ...] = item["loc"][:-1] if item["type"] == "missing" else item["loc"]
+    path = ""
+    for position, part in enumerate(location):
+        if not _is_in(part, value):
+            return path, item["loc"][position:]
+        path, value = _join(path, part), value[part]
+    return path, ()
+
+
+def _is_in(part: str | int, value: JSON) -> bool:
+    return (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int))
 
 
 def _problem(item: dict[str, Any], arguments: JSONObject, schema: JSONObject) -> tuple[str, str]:
@@ -73,6 +104,6 @@ def _locate(location: tuple[str | int, ...], value: JSON) -> str:
     """The path of a location, without the parts that name members of unions."""
     path = ""
     for part in location:
-        if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int)):
-            path, value = _join(path, part), cast("Any", value)[part]
+        if _is_in(part, value):
+            path, value = _join(path, part), value[part]
     return path

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
-from replan.encoding import JSON, JSONObject, decode, normalise
+from replan.encoding import JSON, JSONObject, decode, encode, normalise
 from replan.tool import InvalidArguments, Tool, ToolInfo
 
 from ._problems import cap
@@ -95,12 +95,13 @@ def _candidates(arguments: JSONObject, info: ToolInfo) -> Iterator[JSONObject]:
     """The readings, in the order in which they are tried."""
     schema = info.parameters
     yield arguments
-    seen = [arguments]
+    seen = {encode(arguments)}
     inner = _unwrap(arguments, info)
     for reading in (arguments, *([inner] if inner is not None else [])):
         for candidate in (reading, cast("JSONObject", coerce(reading, schema))):
-            if candidate not in seen:
-                seen.append(candidate)
+            written = encode(candidate)
+            if written not in seen:
+                seen.add(written)
                 yield candidate
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias, cast
 
-from replan.encoding import JSON, JSONObject
+from replan.encoding import JSON, JSONObject, normalise
 
 __all__ = ["coerce", "property_schemas"]
 
@@ -19,6 +19,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,18})(\.\d+)?([eE][+-]?\d{1,3})?")
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,18})(\.0+)?")
 _WORDS: dict[str, bool] = {"true": True, "false": False, "True": True, "False": False}
 _NULLS = ("", "null", "None")
+_SEVERAL = re.compile(r"[,;\n]|^\s*$|^\s*[\[{]")
 _MAX_TEXT = 1_000_000
 _MAX_REFERENCES = 32
 
@@ -51,6 +52,7 @@ def property_schemas(schema: JSONObject) -> JSONObject:
 class _Reader:
     def __init__(self, root: JSON) -> None:
         self._root = root
+        self._known_types: dict[int, _Types] = {}
 
     def read(self, value: JSON, schema: JSON) -> JSON:
         resolved = self._resolve(schema)
@@ -59,11 +61,11 @@ class _Reader:
         branches = resolved.get("anyOf") or resolved.get("oneOf")
         if branches:
             value = self._read_union(value, branches)
-        types = self._types(resolved)
         if "enum" in resolved or "const" in resolved:
             return _read_enum(value, [resolved["const"]] if "const" in resolved else resolved["enum"])
-        if types is not _ALL and not _fits(value, types):
-            value = self._read_scalar_or_text(value, resolved, types)
+        types = self._types(schema)
+        if types != _ALL and not _fits(value, types):
+            value = self._read_other_type(value, resolved, types)
         return self._read_inside(value, resolved)
 
     def _resolve(self, schema: JSON) -> JSONObject:
@@ -86,11 +88,14 @@ class _Reader:
             target = cast("JSONObject", target).get(key) if isinstance(target, dict) else None
         return cast("JSONObject", target) if isinstance(target, dict) else {}
 
-    def _types(self, schema: JSON, depth: int = 0) -> _Types:
-        """The JSON types that a schema allows."""
-        resolved = self._resolve(schema)
-        if depth > _MAX_REFERENCES:
-            return _ALL
+    def _types(self, schema: JSON) -> _Types:
+        """The JSON types that a schema allows; where it refers to itself, all of them."""
+        if id(schema) not in self._known_types:
+            self._known_types[id(schema)] = _ALL
+            self._known_types[id(schema)] = self._find_types(self._resolve(schema))
+        return self._known_types[id(schema)]
+
+    def _find_types(self, resolved: JSONObject) -> _Types:
         types = _ALL
         named = resolved.get("type")
         if named:
@@ -100,22 +105,23 @@ class _Reader:
             types &= frozenset().union(*(_types_of(v) for v in values))
         for union in (resolved.get("anyOf"), resolved.get("oneOf")):
             if union:
-                types &= frozenset().union(*(self._types(branch, depth + 1) for branch in union))
+                types &= frozenset().union(*(self._types(branch) for branch in union))
         for part in resolved.get("allOf") or ():
-            types &= self._types(part, depth + 1)
-        if types == _ALL or "number" not in types:
-            return _ALL if types == _ALL else types
-        return types | _INTEGERS
+            types &= self._types(part)
+        return types | _INTEGERS if "number" in types else types
 
     def _read_union(self, value: JSON, branches: list[JSON]) -> JSON:
-        """By the one branch whose type the value has; else by the branches that can read it, if all read the same."""
+        """By the one branch that the value is of; else by the branches that can read it, if all read the same."""
         fitting = [branch for branch in branches if self._fits_branch(value, branch)]
+        if len(fitting) > 1:
+            fitting = [branch for branch in fitting if self._is_of(value, branch)]
         if fitting:
             return self.read(value, fitting[0]) if len(fitting) == 1 else value
         readings: list[JSON] = []
         for branch in branches:
             reading = self.read(value, branch)
-            if self._fits_branch(reading, branch) and not _contains(readings, reading):
+            fits = self._fits_branch(reading, branch) and self._is_of(reading, branch)
+            if fits and not _contains(readings, reading):
                 readings.append(reading)
         return readings[0] if len(readings) == 1 else value
 
@@ -125,30 +131,38 @@ class _Reader:
             return False
         if "const" in resolved and not _same(resolved["const"], value):
             return False
-        return _fits(value, self._types(resolved))
+        return _fits(value, self._types(branch))
 
-    def _read_scalar_or_text(self, value: JSON, schema: JSONObject, types: _Types) -> JSON:
-        """A value of a wrong type as one of the right types, if exactly one is possible."""
+    def _is_of(self, value: JSON, branch: JSON) -> bool:
+        """Whether an object has what tells a branch from others: the required properties, and those of fixed value."""
+        if not isinstance(value, dict):
+            return True
+        resolved = self._resolve(branch)
+        properties = property_schemas(resolved)
+        fixed = {n: s for n, s in properties.items() if n in value and not s.keys().isdisjoint(("const", "enum"))}
+        has_required = all(name in value for name in resolved.get("required") or ())
+        return has_required and all(self._fits_branch(value[name], schema) for name, schema in fixed.items())
+
+    def _read_other_type(self, value: JSON, schema: JSONObject, types: _Types) -> JSON:
+        """A value of a wrong type as one of the right types, if exactly one is possible; as a list of one at last."""
+        if "format" in schema and not isinstance(value, str):
+            types -= {"string"}  # a number is no date
         readings: list[JSON] = []
         for reading in _scalars(value, types):
             if not _contains(readings, reading):
                 readings.append(reading)
-        if not readings and "array" in types and (wrapped := self._wrap(value, schema)) is not None:
-            readings.append(wrapped)
+        if not readings and "array" in types:
+            readings = self._wrap(value, schema.get("items"))
         return readings[0] if len(readings) == 1 else value
 
-    def _wrap(self, value: JSON, schema: JSONObject) -> list[JSON] | None:
-        """A single value where a list is wanted, if it fits the items and does not look like several."""
-        items = schema.get("items")
+    def _wrap(self, value: JSON, items: JSON) -> list[JSON]:
+        """The lists of one that a value can be: none where items may be anything, or a text looks like several."""
         types = self._types(items) if isinstance(items, dict) else _ALL
-        if value is None or types == _ALL or (isinstance(value, str) and re.search(r"[,;\n]|^\s*$|^\s*[\[{]", value)):
-            return None if not (isinstance(value, str) and types == _OBJECT) else self._wrap_text(value, items)
+        if value is None or types == _ALL:
+            return []
         item = self.read(value, items)
-        return [item] if _fits(item, types) else None
-
-    def _wrap_text(self, value: str, items: JSON) -> list[JSON] | None:
-        item = self.read(value, items)
-        return [item] if isinstance(item, dict) else None
+        several = isinstance(item, str) and _SEVERAL.search(item)
+        return [[item]] if _fits(item, types) and not several else []
 
     def _read_inside(self, value: JSON, schema: JSONObject) -> JSON:
         if isinstance(value, dict):
@@ -172,7 +186,9 @@ class _Reader:
     def _is_empty(self, value: JSON, schema: JSON) -> bool:
         """Whether the value stands for "not given": null or empty text where the schema allows neither."""
         types = self._types(schema)
-        return (value is None and "null" not in types) or (value == "" and "string" not in types)
+        if value is None:
+            return "null" not in types
+        return "string" not in types and (value == "" or (value in _NULLS and "null" not in types))
 
     def _read_array(self, value: list[JSON], schema: JSONObject) -> list[JSON]:
         fixed: list[JSON] = schema.get("prefixItems") or []
@@ -234,10 +250,10 @@ def _texts(text: str, types: _Types) -> Iterator[JSON]:
 def _structure(text: str) -> JSON:
     """The list or object that a text is, as JSON or as a Python literal; None where it is neither."""
     try:
-        return json.loads(text, strict=False)
+        return normalise(json.loads(text, strict=False))
     except (ValueError, RecursionError):
         pass
     try:
-        return json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
+        return normalise(ast.literal_eval(text))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None

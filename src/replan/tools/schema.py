@@ -118,7 +118,9 @@ def _resolve(parameter: _Parameter, tool_name: str, names: tuple[dict[str, Any],
     if annotation is _Parameter.empty:
         return Any
     try:
-        return _evaluate(annotation, names)
+        hint = _evaluate(annotation, names)
+        # pydantic gives lazily checked items for an Iterable
+        return list[typing.get_args(hint)] if typing.get_origin(hint) is Iterable else hint
     except Exception as error:  # noqa: BLE001  # the annotation's text is evaluated, and may raise anything
         if isinstance(annotation, str) and _CONTEXT_TEXT.fullmatch(annotation.strip()):
             return ToolContext
