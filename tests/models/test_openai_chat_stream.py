@@ -77,7 +77,7 @@ WHOLE = b"".join(
     [
         b': comment\r\n\r\ndata:{"choices":[{"delta":{"role":"assistant","content":""}}]}\r\n\r\n',
         'data: {"choices":[{"index":0,"delta":{"content":"caf\u00e9 \u2603"}}]}\n\n'.encode(),
-        b'data: {"choices":[{"delta":{"tool_calls":[{"id":"a",'
+        b'data: {"choices":[{"delta":{"tool_calls":[{"id":"a",',
         b'"function":{"name":"look","arguments":"{\\"k\\""}}]}}]}\n\n',
         'data: {"choices":[{"delta":{"tool_calls":[{"function":{"arguments":":\\"\u00fc\\"}"}}]}}]}\n\n'.encode(),
         b'data: {"choices":[{"delta":{},"finish_reason":"tool_calls"}]}\n\n',

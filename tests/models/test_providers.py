@@ -38,6 +38,12 @@ def test_a_blank_variable_is_a_missing_one(monkeypatch: pytest.MonkeyPatch, valu
         resolve("openai:gpt-4.1")
 
 
+def test_a_key_with_a_line_break_inside_is_refused_without_showing_it():
+    with pytest.raises(ConfigError, match="line break") as caught:
+        resolve("openai:m", api_key="sk-first\nsk-second")
+    assert "sk-" not in str(caught.value)
+
+
 def test_a_compatible_service_needs_a_base_url_and_no_key(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ConfigError, match="needs a base URL; set OPENAI_COMPATIBLE_BASE_URL, or give base_url="):
         resolve("openai-compatible:llama")
@@ -46,7 +52,10 @@ def test_a_compatible_service_needs_a_base_url_and_no_key(monkeypatch: pytest.Mo
     assert resolve("openai-compatible:llama3:8b").name == "openai-compatible:llama3:8b"
 
 
-@pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://x/v1", "api.example.com", "http://", "//x"])
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8000/v1", "ftp://x/v1", "api.example.com", "http://", "//x", "http://h:port/v1", "http://[::1/v1"],
+)
 def test_a_base_url_that_is_none_is_refused(url: str):
     with pytest.raises(ConfigError, match="base URL"):
         resolve("openai-compatible:m", base_url=url)

@@ -81,6 +81,9 @@ class OpenAIChat:
         self._backoff = backoff or Backoff(max_retries=self._settings.max_retries)
         self._base_url = base_url
         self._url = _endpoint(base_url)
+        api_key = (api_key or "").strip()
+        if not api_key.isprintable():
+            raise ConfigError(f"the API key for {self.name!r} has a line break or another control character in it")
         authorization = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._headers = {"Content-Type": "application/json", **authorization, **(headers or {})}
         self._secrets = _secrets(api_key, headers or {})
@@ -256,8 +259,11 @@ def _secrets(api_key: str | None, headers: Mapping[str, str]) -> tuple[str, ...]
 
 
 def _endpoint(base_url: str) -> str:
-    parts = urlsplit(base_url.strip())
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"base URL {base_url!r} is none; give one such as 'https://api.example.com/v1'")
+    try:
+        parts = urlsplit(base_url.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError(base_url)
+    except ValueError:
+        raise ConfigError(f"base URL {base_url!r} is none; give one such as 'https://api.example.com/v1'") from None
     path = parts.path.rstrip("/").removesuffix("/chat/completions")
     return urlunsplit((parts.scheme, parts.netloc, f"{path}/chat/completions", parts.query, ""))

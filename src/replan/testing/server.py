@@ -73,8 +73,8 @@ class ScriptedServer:
     """An OpenAI-compatible server on a free port of this machine that plays `replies` in order, one a request.
 
         async with ScriptedServer([call("lookup", key="a")], "The answer is 7.") as server:
-            agent = Agent("openai-compatible:any", base_url=server.base_url, tools=[lookup])
-            ...
+            model = resolve("openai-compatible:any", base_url=server.base_url)  # from replan.models
+            result = await Agent(model, tools=[lookup]).run("What is a?")
         assert server.requests[0].json["messages"][0]["role"] == "system"
 
     A reply is a text, a tool call, a list of calls, texts and other parts, or an `Assistant`: it is sent as a stream
