@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from replan.errors import ConfigError
 from replan.model import Model, ModelProfile
@@ -91,6 +90,8 @@ def _row(model: str, provider: str) -> Provider:
     known = ", ".join(f"'{name}:'" for name in sorted(PROVIDERS))
     if ":" not in model:
         raise ConfigError(f"model {model!r} names no provider; write 'provider:name' with one of {known}")
+    from difflib import get_close_matches
+
     close = get_close_matches(provider.lower(), PROVIDERS, 1)
     hint = f"did you mean '{close[0]}:'? " if close else ""
     raise ConfigError(
