@@ -147,7 +147,19 @@ class Writer:
             return items
 
     def _all(self) -> list[Client]:
-        return list(self._clients.values())
+        """The open runs; one whose event loop was closed under it is given up."""
+        clients = list(self._clients.values())
+        for client in clients:
+            if client.loop.is_closed():
+                self.remove(client)
+                self._give_up(client)
+        return [client for client in clients if not client.loop.is_closed()]
+
+    def _give_up(self, client: Client) -> None:
+        try:
+            self._tables.give_up(client.holding)
+        except JournalError as error:
+            _log.warning("run %r stays taken until its lease expires: %s", client.holding.run_id, error)
 
     def _due(self) -> list[Client]:
         """Runs that want something although they did not ask: once in a while, at most."""

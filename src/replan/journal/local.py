@@ -91,8 +91,8 @@ class LocalRun:
         Without a stored answer, an `answerer` or a way to wait it completes with `default` at once.
         """
         due = None if deadline is None else time.time() + deadline
-        item = InboxItem(run_id=self.run_id, key=key, name=name, deadline=due, default=default)
-        self._enter(Entry(key, EXPECT + name, None, False, partial(self._begin_item, item)))
+        item = InboxItem(run_id=self.run_id, key=key, name=clean_text(name), deadline=due, default=default)
+        self._enter(Entry(key, EXPECT + item.name, None, False, partial(self._begin_item, item)))
 
     async def next(self) -> Completion:
         """See `Durable.next`.
@@ -137,7 +137,7 @@ class LocalRun:
         self._log.append(Record("stop", key=prefix, at=time.time()))
         for key in [key for key in self._live if key.startswith(prefix)]:
             self.cancel(key)
-        self._log.commit(_nothing)
+        self._log.commit(lambda: None)
 
     def now(self) -> float:
         """See `Durable.now`. Before the first completion: when the run was created."""
@@ -194,6 +194,10 @@ class LocalRun:
     def _enter(self, entry: Entry) -> None:
         if entry.key in self._entries:
             raise ValueError(f"key {entry.key!r} was used already in run {self.run_id!r}; a key can be started once")
+        if not entry.key.isascii() and clean_text(entry.key) != entry.key:
+            raise ValueError(
+                f"key {entry.key!r} holds a lone surrogate and cannot be stored; derive it from other text"
+            )
         if self._log.durable:
             entry.digest = digest(entry.args)
         recorded = self._past is not None and self._past.recorded(entry.key, entry.step, entry.digest)
@@ -245,10 +249,8 @@ class LocalRun:
         if entry.asked:
             self._land(entry, Cancelled())
             return
-        wiring = self._wiring
-        context = StepContext(
-            self.run_id, entry.key, wiring.services, self.read, self.live, self.keep, wiring.on_live is not None
-        )
+        services, listening = self._wiring.services, self._wiring.on_live is not None
+        context = StepContext(self.run_id, entry.key, services, self.read, self.live, self.keep, listening)
         entry.task = self._loop.create_task(self._run(entry, find_step(entry.step), context, entry.args))
 
     def _begin_timer(self, seconds: float, entry: Entry) -> None:
@@ -383,10 +385,6 @@ class LocalRun:
             _, hanging = await asyncio.wait(tasks, timeout=self._wiring.grace)
             for task in hanging:
                 _log.warning("step %r of run %r does not end although it was cancelled", tasks[task], self.run_id)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _tell(listener: Callable[[Any], None], event: Any) -> None:
