@@ -71,6 +71,7 @@ def test_options_are_in_the_info():
         (lambda: tool(len, name="a b"), "'a b' cannot be"),
         (lambda: tool(len, name=""), "'' cannot be"),
         (lambda: tool(lambda: 1, name="x" * 65), "cannot be the name"),
+        (lambda: tool(lambda: 1, name=3), "3 cannot be the name"),  # type: ignore[call-overload]
         (lambda: tool(int), "int.* cannot be a tool"),
         (lambda: tool(3), "3 cannot be a tool"),
         (lambda: tool(classmethod(lambda cls: 1)), "classmethod"),
@@ -319,6 +320,16 @@ async def test_cancelling_returns_at_once_and_tells_the_thread(make_context: Cal
     assert time.perf_counter() - start < 0.5
     assert context.cancelled.is_set()
     assert await asyncio.to_thread(ended.wait, 10)
+
+
+async def test_a_context_of_a_cancelled_call_does_not_stop_another(context: ToolContext[Any]):
+    context.cancelled.set()
+
+    @tool
+    def f() -> str:
+        return "ran"
+
+    assert text_of(await f.call({}, context)) == "ran"
 
 
 async def test_a_cancelled_generator_stops(make_context: Callable[..., ToolContext[Any]]):

@@ -167,6 +167,28 @@ def test_docstring_styles_describe_parameters(text: str):
     assert [p["description"] for p in info.parameters["properties"].values()] == ["the first", "the second"]
 
 
+@pytest.mark.parametrize(
+    ("text", "description", "described"),
+    [
+        ("Add\nthis now.\n\nArgs:\n  a (int): x", "Add\nthis now.", {"a": "x"}),
+        ("\nArgs:\n    a: use x: y\n    b: {'k': 1}", "", {"a": "use x: y", "b": "{'k': 1}"}),
+        ("Add.\n\nParameters\n----------\na, b : int\n    both\n\nNotes\n-----\nn", "Add.", {"a": "both", "b": "both"}),
+        ("Add.\n\nSteps:\n    1. a\n    2. b", "Add.\n\nSteps:\n    1. a\n    2. b", {}),
+        ("A title\n-------\ntext", "A title\n-------\ntext", {}),
+        ("Add.\n\nExample:\n    >>> f(1)", "Add.", {}),
+        ("", "", {}),
+    ],
+)
+def test_sections_are_cut_from_the_description(text: str, description: str, described: dict[str, str]):
+    def add(a: int = 1, b: int = 2) -> None: ...
+
+    add.__doc__ = text
+    info = tool(add).info
+    assert info.description == description
+    properties = info.parameters["properties"]
+    assert {name: p["description"] for name, p in properties.items() if "description" in p} == described
+
+
 def test_a_docstring_with_colons_and_code_stays_whole():
     def f() -> None:
         """Do it.
@@ -252,6 +274,9 @@ def test_annotations_as_text_are_resolved_also_locally():
     def f(a: "Local", b: "list[Point]", c: "Literal['x']" = "x") -> "Local":
         return a
 
+    def g() -> "Local": ...  # type: ignore[empty-body]
+
+    assert tool(g).info.output_schema is not None
     info = tool(f).info
     assert sorted(info.parameters["$defs"]) == ["Local", "Point"]
     assert info.output_schema == {"properties": {"n": {"type": "integer"}}, "required": ["n"], "type": "object"}

@@ -14,9 +14,13 @@ def read_docstring(text: str | None) -> tuple[str, dict[str, str]]:
     from docstring_parser import ParseError, parse
 
     try:
-        parsed = parse(cleaned)
+        parsed = parse(f"-\n\n{cleaned}")  # with a title, so that all of the text is one description
     except (ParseError, ValueError):
         return cleaned, {}
-    paragraphs = [parsed.short_description, parsed.long_description]
-    described = {p.arg_name.lstrip("*"): p.description.strip() for p in parsed.params if p.description}
-    return "\n\n".join(p.strip() for p in paragraphs if p), described
+    described = {
+        name.strip(): parameter.description.strip()
+        for parameter in parsed.params
+        if parameter.description
+        for name in parameter.arg_name.split(",")
+    }
+    return (parsed.long_description or "").strip(), described

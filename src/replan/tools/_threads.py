@@ -87,7 +87,7 @@ async def run_in_thread(function: Callable[[], T], cancelled: threading.Event, p
             done.set_result((value, error))
 
     def job() -> None:
-        if cancelled.is_set():
+        if done.done():
             return
         value: T | None = None
         failure: BaseException | None = None

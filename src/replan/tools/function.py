@@ -154,11 +154,11 @@ class _LazySchema:
     """The schema of a function, built on first use and shared by all tools that are bound to the same function."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
-        parameters = check_signature(function, name)
-        texts = any(isinstance(p.annotation, str) for p in parameters)
+        annotations = [p.annotation for p in check_signature(function, name)]
+        annotations.append(inspect.signature(function).return_annotation)
         self.method = False
         self._function, self._name = function, name
-        self._local_names = _caller_names() if texts else None
+        self._local_names = _caller_names() if any(isinstance(a, str) for a in annotations) else None
 
     @cached_property
     def schema(self) -> CallSchema:

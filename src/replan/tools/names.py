@@ -15,9 +15,9 @@ _ALIKE = 0.6
 _FEW = 8
 
 
-def check_name(name: str) -> str:
+def check_name(name: object) -> str:
     """The name, if a model may see it: `[A-Za-z0-9_-]{1,64}`. Raises `ConfigError` where it may not."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} cannot be the name of a tool: give name=... of 1 to 64 letters (a-z), digits, '_' and '-'"
         )
