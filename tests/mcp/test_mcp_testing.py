@@ -1,3 +1,6 @@
+import asyncio
+import time
+
 import pytest
 from mcp.server.mcpserver import Context
 
@@ -51,3 +54,29 @@ def test_functions_inside_functions_cannot_be_loaded_by_a_process():
 
     with pytest.raises(ConfigError, match=r"'test_functions_inside.*inner' is not at the top level of a file"):
         stdio_server(inner)
+
+
+async def test_cancelling_a_call_stops_the_tool_on_the_newest_protocol(context):
+    seen = []
+
+    async def wait() -> str:
+        seen.append("began")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("stopped")
+            raise
+        return "late"
+
+    with http_server(wait) as server:
+        async with McpServers({"t": server.url}) as servers:
+            call = asyncio.create_task(servers.tools[0].call({}, context))
+            deadline = time.monotonic() + 5
+            while not seen:
+                await asyncio.sleep(0.01)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            while len(seen) < 2 and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+    assert seen == ["began", "stopped"]

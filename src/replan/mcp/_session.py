@@ -43,11 +43,11 @@ class Session:
     def __init__(self, name: str, server: McpServer, process: ServerProcess | None) -> None:
         self.tools: tuple[types.Tool, ...] = ()
         self._name, self._server, self._process = name, server, process
+        self._version = LATEST_HANDSHAKE_VERSION
         self._changed = asyncio.Event()
         info = types.Implementation(name="replan", version=__version__)
-        self._client = Client(
-            mended(self._transport(), self._mend), cache=None, client_info=info, message_handler=self._heard
-        )
+        transport = cast("Any", mended(self._transport(), self._mend))
+        self._client = Client(transport, cache=None, client_info=info, message_handler=self._heard)
 
     def _transport(self) -> AbstractAsyncContextManager[Any]:
         if isinstance(self._server, HttpServer):
@@ -56,10 +56,11 @@ class Session:
         return StdioTransport(self._process)
 
     def _mend(self, result: JSONObject) -> None:
-        mend_tools(self._name, self._client.session.protocol_version or LATEST_HANDSHAKE_VERSION, result)
+        mend_tools(self._name, self._version, result)
 
     async def __aenter__(self) -> "Session":
         await self._client.__aenter__()
+        self._version = self._client.protocol_version
         self._client.session.validate_tool_result = self._tolerant(self._client.session.validate_tool_result)
         return self
 
@@ -97,7 +98,7 @@ class Session:
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow, listed)
             tools = self._client.server_capabilities.tools
-            if tools and tools.list_changed and self._client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            if tools and tools.list_changed and self._version in MODERN_PROTOCOL_VERSIONS:
                 group.start_soon(self._subscribe)
             await end.wait()
             group.cancel_scope.cancel()

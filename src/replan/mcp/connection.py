@@ -136,6 +136,8 @@ class _Lifetime:
             await self._converse(limit)
         except BaseException as error:
             self.failure = self.failure or self._explain(error, limit)
+            if isinstance(error, asyncio.CancelledError):
+                self._end.set()
             if self._session is not None and not self._end.is_set():
                 _log.warning("MCP server %r: the connection ended: %s", self._name, self.failure)
             raise
