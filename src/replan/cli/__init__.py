@@ -1,0 +1,65 @@
+"""The command `replan`: runs agents from a terminal, a pipe or a script.
+
+`parser.py` is the grammar, `launch.py` runs and resumes, `past.py` looks at runs, `view.py` is what a person is shown
+of a run's events.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from .output import OutputClosed, close_output, prepare_output, write_error
+from .parser import build_parser
+from .text import one_line
+
+__all__ = ["main"]
+
+_COMMANDS = {"run": "launch", "resume": "launch", "runs": "past", "show": "past", "tools": "servers", "model": "model"}
+_PIPE_CLOSED = 141
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code; `argv` are its words without the program's name. It does not raise."""
+    prepare_output()
+    try:
+        code = _dispatch(argv)
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except KeyboardInterrupt:
+        write_error("replan: interrupted\n")
+        code = 130
+    except OutputClosed:
+        code = _PIPE_CLOSED
+    return code if close_output() else _PIPE_CLOSED
+
+
+def _dispatch(argv: Sequence[str] | None) -> int:
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        return importlib.import_module(f".{_COMMANDS[args.command]}", __name__).execute(args)
+    except OutputClosed:
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever it is, a person reads one line of it
+        if args.log_level == "debug":
+            import traceback
+
+            write_error(traceback.format_exc())
+        text, code = _explain(error)
+        write_error(f"replan: {text}\n")
+        return code
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """What a person is told of an error, and the exit code."""
+    from replan.errors import ConfigError, ReplanError
+
+    text = one_line(str(error), 2000)
+    if isinstance(error, ConfigError):
+        return text, 2
+    if isinstance(error, (ReplanError, OSError)):
+        return text or type(error).__name__, 1
+    return f"unexpected {type(error).__name__}: {text}; `--log-level debug` shows where", 1

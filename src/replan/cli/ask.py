@@ -1,0 +1,90 @@
+"""Questions of a run, put to the person at the terminal."""
+
+import asyncio
+import os
+import sys
+import threading
+from argparse import Namespace
+
+from replan.encoding import JSON, JSONObject
+from replan.journal import InboxItem, Journal
+
+from .output import is_terminal, write_error
+from .screens import Screen
+from .text import call_text
+
+__all__ = ["Asker", "can_ask"]
+
+
+def can_ask(args: Namespace) -> bool:
+    """Whether there is a person at a terminal who can be asked."""
+    return not args.json and is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+class Asker:
+    """An agent's `answerer`: asks one question at a time. Questions that it does not know get their default."""
+
+    def __init__(self, journal: Journal, screen: Screen) -> None:
+        self._journal, self._screen = journal, screen
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, item: InboxItem) -> JSON:
+        """The answer of the person."""
+        if item.name != "in-doubt":
+            return item.default
+        async with self._turn:
+            call = await self._call(item)
+            with self._screen.held():
+                return await _ask_outcome(call)
+
+    async def _call(self, item: InboxItem) -> JSONObject:
+        """The arguments of the call that is in doubt, from the journal."""
+        key = item.key.removesuffix("/doubt")
+        rows = await self._journal.completions(item.run_id)
+        found = [outcome["args"] for at, _, outcome, _ in rows if at == key and outcome["kind"] == "in-doubt"]
+        return found[0] if found else {}
+
+
+async def _ask_outcome(call: JSONObject) -> JSON:
+    shown = call_text(call.get("tool", "a tool"), call.get("arguments", {}), 2000)
+    write_error(f"\nThis call was interrupted, and may or may not have taken effect:\n  {shown}\n")
+    while True:
+        write_error("What became of it? [d]one, [n]ot done, [u]nknown: ")
+        answer = await _read_line()
+        match (answer or "u").strip().lower()[:1]:
+            case "d":
+                write_error("What did it give? (empty: not known) ")
+                text = (await _read_line() or "").strip()
+                return {
+                    "outcome": "done",
+                    "result": text or "Done, as a person has confirmed; what it gave is not known.",
+                }
+            case "n":
+                return {"outcome": "not-done"}
+            case "u":
+                return None
+            case _:
+                write_error("Please answer with d, n or u.\n")
+
+
+async def _read_line() -> str | None:
+    """A line from standard input, None at its end. Cancelling it leaves nothing behind that matters."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[bytes] = loop.create_future()
+    fd = sys.stdin.fileno()
+
+    def settle(data: bytes) -> None:
+        if not line.done():
+            line.set_result(data)
+
+    try:
+        loop.add_reader(fd, lambda: settle(os.read(fd, 65536)))
+    except NotImplementedError:  # Windows: a thread has to wait
+        thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(settle, os.read(fd, 65536)), daemon=True)
+        thread.start()
+    try:
+        data = await line
+    finally:
+        if os.name == "posix":
+            loop.remove_reader(fd)
+    return data.decode(sys.stdin.encoding or "utf-8", "replace") if data else None

@@ -1,0 +1,45 @@
+"""The process's surroundings: variables from a file, and the journal's place."""
+
+import os
+from pathlib import Path
+
+from replan.errors import ConfigError
+
+__all__ = ["journal_path", "load_env_file"]
+
+
+def load_env_file(path: str | None) -> None:
+    """Set the variables of a file of `NAME=VALUE` lines that are not set yet.
+
+    Empty lines and lines that begin with `#` are skipped, `export ` is allowed, and one pair of quotes around a value
+    is taken off. Raises `ConfigError` that names the line, never the value.
+    """
+    if path is None:
+        return
+    try:
+        text = Path(path).expanduser().read_text("utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"the env file {path!r} cannot be read: {error}") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip().removeprefix("export ").strip()
+        if not words or words.startswith("#"):
+            continue
+        name, equals, value = (part.strip() for part in words.partition("="))
+        if not equals or not name.isidentifier() or "\0" in value:
+            raise ConfigError(f"line {number} of the env file {path!r} is no NAME=VALUE")
+        os.environ.setdefault(name, _unquoted(value))
+
+
+def _unquoted(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value
+
+
+def journal_path(given: str | None) -> Path:
+    """The journal that is meant: the one given, else `REPLAN_JOURNAL`, else `runs.db` in the user's state folder."""
+    if named := given or os.environ.get("REPLAN_JOURNAL"):
+        return Path(named).expanduser().absolute()
+    import platformdirs
+
+    return platformdirs.user_state_path("replan", appauthor=False) / "runs.db"
