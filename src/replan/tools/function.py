@@ -15,9 +15,9 @@ from replan.errors import ConfigError
 from replan.tool import ToolContext, ToolError, ToolInfo, ToolOutput, text_output
 
 from ._output import collect, collect_async, to_output
-from ._threads import run_in_thread
 from .names import check_name
 from .schema import CallSchema, check_signature, read_function
+from .threads import run_in_thread
 
 __all__ = ["FunctionTool", "tool"]
 

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+__all__ = ["MAX_THREADS", "ThreadPool", "run_in_thread"]
+
 MAX_THREADS = 64
 IDLE_SECONDS = 5.0
 
