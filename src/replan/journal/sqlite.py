@@ -159,22 +159,26 @@ class _SqliteLog:
 
     async def end(self, status: RunStatus | None, result: JSON, error: JSONObject | None, handed: int) -> None:
         """Write the rest and give up the run."""
-        self._ended = True
-        self._writer.remove(self)
-        self._closed(self)
+        self._leave()
         try:
             if self._failure is not None:
                 raise self._failure
             await self._writer.run(partial(self._write_end, (status, result, error, handed)))
         except JournalError:
-            await self._abandon()
+            await self.abandon()
             raise
 
     def _write_end(self, end: Any, tables: Tables) -> None:
         tables.end(self.holding, list(self.pending), *end)
 
-    async def _abandon(self) -> None:
-        """Let others have the run, although its last records could not be written."""
+    def _leave(self) -> None:
+        self._ended = True
+        self._writer.remove(self)
+        self._closed(self)
+
+    async def abandon(self) -> None:
+        """Let others have the run, without writing what is queued."""
+        self._leave()
         try:
             await self._writer.run(lambda tables: tables.give_up(self.holding))
         except JournalError as error:
@@ -192,7 +196,7 @@ async def _release(log: _SqliteLog) -> None:
     elif log.loop.is_running():
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(log.session.release(), log.loop))
     else:
-        await log.end(None, None, None, 0)
+        await log.abandon()
 
 
 def _unheard(*_: object) -> None:
