@@ -1,0 +1,328 @@
+"""The file of a SQLite journal: what it holds, how it grows, and what is said when it cannot be used."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replan.durable import Completed, Failed, InDoubt
+from replan.errors import JournalError, JournalVersion
+from replan.journal import LocalRun
+from replan.journal.sqlite import SqliteJournal
+
+
+async def steps(run: LocalRun, numbers: range, *, text: str = "", once: bool = False) -> list[Any]:
+    """One step after the other."""
+    got: list[Any] = []
+    for n in numbers:
+        run.start("test.give", {"n": n, "text": text}, key=f"k{n}", once=once)
+        got.append((await run.next()).outcome)
+    return got
+
+
+async def create(journal: SqliteJournal, bench: Any, run_id: str = "r1") -> LocalRun:
+    return await journal.create(run_id, program="test", input={"goal": "g"}, wiring=bench.wiring())
+
+
+async def refusal(path: Path, kind: type[JournalError] = JournalError) -> str:
+    """What is said when the journal cannot be used."""
+    journal = SqliteJournal(path)
+    with pytest.raises(kind) as caught:
+        await journal.create("r1", program="test", input=None)
+    await journal.close()
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+async def test_missing_folders_are_made_for_this_user_only(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "state" / "deep" / "runs.db")
+    await steps(await create(journal, bench), range(3))
+    modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "state").rglob("*")}
+    assert modes == {"deep": 0o700, "runs.db": 0o600, "runs.db-wal": 0o600, "runs.db-shm": 0o600}
+    await journal.close()
+    assert [p.name for p in journal.path.parent.iterdir()] == ["runs.db"]
+
+
+async def test_an_empty_file_becomes_a_journal(tmp_path: Path, bench: Any):
+    (tmp_path / "runs.db").touch()
+    journal = SqliteJournal(str(tmp_path / "runs.db"))
+    await (await create(journal, bench)).finish("complete")
+    assert [info.run_id for info in await journal.runs()] == ["r1"]
+    await journal.close()
+
+
+@pytest.mark.parametrize("content", [b"# notes\n", b"x" * 10_000, b"\0", b"SQLite format 2\0" + b"x" * 5000])
+async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    assert "is not a journal; use another path" in await refusal(path)
+    assert path.read_bytes() == content
+
+
+async def test_a_damaged_database_is_left_alone(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    await steps(await create(journal, bench), range(200), text="x" * 500)
+    await journal.close()
+    whole = journal.path.read_bytes()
+    for content in (whole[:100] + b"\xff" * 4000 + whole[4100:], whole[:5000], whole[:40]):
+        journal.path.write_bytes(content)
+        damaged = SqliteJournal(journal.path)
+        with pytest.raises(JournalError, match=r"runs\.db' cannot be used|runs\.db' is not a journal"):
+            await damaged.open("r1")
+        await damaged.close()
+        assert journal.path.read_bytes() == content
+
+
+async def test_the_database_of_another_program_is_left_alone(tmp_path: Path):
+    for name, sql in (("table.db", "CREATE TABLE t (x)"), ("id.db", "PRAGMA application_id = 77")):
+        path = tmp_path / name
+        database = sqlite3.connect(path)
+        database.execute(sql)
+        database.close()
+        before = path.read_bytes()
+        assert "the database of another program" in await refusal(path)
+        assert path.read_bytes() == before
+
+
+async def test_a_newer_version_is_left_alone(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    await create(journal, bench)
+    await journal.close()
+    database = sqlite3.connect(journal.path)
+    assert database.execute("PRAGMA user_version").fetchone() == (1,)
+    assert database.execute("PRAGMA application_id").fetchone() == (0x5265706E,)
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    assert "has version 99" in await refusal(journal.path, JournalVersion)
+
+
+async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    assert "make the file and its folder writable" in await refusal(tmp_path / "folder")
+    assert "make the file and its folder writable" in await refusal(tmp_path / "file" / "runs.db")
+
+
+READ_ONLY = """
+import asyncio, os, sys
+from replan.errors import JournalError
+from replan.journal.sqlite import SqliteJournal
+
+async def main():
+    journal = SqliteJournal(sys.argv[1])
+    try:
+        await journal.create("r2", program="test", input=None)
+    except JournalError as error:
+        print(error)
+    await journal.close()
+
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="file modes are those of POSIX")
+@pytest.mark.parametrize("what", ["file", "folder"])
+async def test_a_file_or_folder_that_cannot_be_written_is_named(tmp_path: Path, bench: Any, what: str):
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    journal = SqliteJournal(folder / "runs.db")
+    await (await create(journal, bench)).release()
+    await journal.close()
+    for place in (tmp_path, *tmp_path.parents):
+        if place.owner() == tmp_path.owner() and place.stat().st_mode & 0o777 == 0o700:
+            place.chmod(0o755)
+    journal.path.chmod(0o444 if what == "file" else 0o666)
+    folder.chmod(0o777 if what == "file" and os.getuid() == 0 else 0o555)
+    command = [sys.executable, "-c", READ_ONLY, journal.path]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    folder.chmod(0o755)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{str(journal.path)!r} cannot be used" in done.stdout
+    assert "make the file and its folder writable, or use another path" in done.stdout
+
+
+async def test_a_full_disk_ends_the_run_and_not_what_was_written(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db", max_bytes=200_000)
+    run = await create(journal, bench)
+    with pytest.raises(JournalError, match="no room left on its disk, or within its size limit"):
+        await steps(run, range(1000), text="x" * 5000)
+    ended = bench.ran.total() - 1
+    assert ended > 10
+    with pytest.raises(JournalError, match="no room left"):
+        await run.emit({"type": "x"})
+    with pytest.raises(JournalError, match="no room left"):
+        await run.finish("complete")
+    await run.release()
+    await journal.close()
+    assert journal.path.stat().st_size <= 200_000
+    roomy = SqliteJournal(journal.path)
+    run = await roomy.open("r1", bench.wiring())
+    assert len(await steps(run, range(ended + 5), text="x" * 5000)) == ended + 5
+    assert bench.ran["k0"] == 1
+    await roomy.close()
+
+
+async def test_a_journal_that_is_removed_meanwhile_is_noticed(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    await steps(run, range(2))
+    shutil.move(journal.path, tmp_path / "moved.db")
+    with pytest.raises(JournalError, match="was removed or replaced while in use"):
+        await steps(run, range(2, 3))
+    await journal.close()
+
+
+async def test_a_lost_record_costs_what_came_after_it_in_its_run_only(tmp_path: Path, bench: Any, caplog: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    for run_id in ("r1", "r2"):
+        await steps(await create(journal, bench, run_id), range(6))
+    await journal.close()
+    bench.ran.clear()
+    database = sqlite3.connect(journal.path)
+    rows = database.execute("SELECT rowid FROM records WHERE run = 1 AND key = 'k2'").fetchall()
+    database.execute("UPDATE records SET body = x'7b22' WHERE rowid = ?", rows[0])
+    database.commit()
+    database.close()
+    expected = [Completed({"n": n, "text": ""}) for n in range(6)]
+    for _ in range(2):
+        journal = SqliteJournal(journal.path)
+        run = await journal.open("r1", bench.wiring())
+        assert await steps(run, range(6)) == expected
+        await run.release()
+        assert bench.ran == {"k2": 1}
+        run = await journal.open("r2", bench.wiring())
+        assert await steps(run, range(6)) == expected
+        await journal.close()
+        assert bench.ran == {"k2": 1}
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == ["record 3 of run 'r1' cannot be read; the run goes on from what was before it"]
+
+
+async def test_a_lost_write_is_in_doubt(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    await steps(await create(journal, bench), range(3), once=True)
+    await journal.close()
+    database = sqlite3.connect(journal.path)
+    database.execute("DELETE FROM records WHERE kind = 'completed' AND key = 'k1'")
+    database.commit()
+    database.close()
+    journal = SqliteJournal(journal.path)
+    run = await journal.open("r1", bench.wiring())
+    first, second, third = await steps(run, range(3), once=True)
+    assert isinstance(first, Completed)
+    assert second == InDoubt({"n": 1, "text": ""})
+    assert isinstance(third, Completed)
+    assert bench.ran == {"k0": 1, "k1": 1, "k2": 1}
+    await journal.close()
+
+
+async def test_after_a_loss_the_program_may_decide_otherwise(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    await steps(run, range(2))
+    await run.emit({"type": "told"})
+    await journal.close()
+    database = sqlite3.connect(journal.path)
+    database.execute("UPDATE records SET sum = sum + 1 WHERE key = 'k0'")
+    database.commit()
+    database.close()
+    journal = SqliteJournal(journal.path)
+    run = await journal.open("r1", bench.wiring())
+    await run.emit({"type": "other"})
+    run.start("test.fail", None, key="k1")
+    assert isinstance((await run.next()).outcome, Failed)
+    assert [event["type"] for _, event in await journal.events("r1")] == ["told", "other"]
+    await journal.close()
+
+
+async def test_bytes_that_changed_in_the_file_are_noticed(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    await steps(run, range(1), text="needle")
+    await steps(run, range(1, 3))
+    await journal.close()
+    content = journal.path.read_bytes()
+    journal.path.write_bytes(content.replace(b'"needle"', b'"nEEdle"'))
+    journal = SqliteJournal(journal.path)
+    run = await journal.open("r1", bench.wiring())
+    assert await steps(run, range(1), text="needle") == [Completed({"n": 0, "text": "needle"})]
+    assert bench.ran["k0"] == 2
+    await journal.close()
+
+
+async def test_the_file_grows_with_the_run_and_not_faster(tmp_path: Path, bench: Any):
+    sizes: list[int] = []
+    for count in (50, 200):
+        journal = SqliteJournal(tmp_path / f"runs-{count}.db")
+        await steps(await create(journal, bench), range(count), text="x" * 10_000)
+        await journal.close()
+        sizes.append(journal.path.stat().st_size)
+    assert 200 * 10_000 < sizes[1] < 200 * 10_000 * 1.4
+    assert sizes[1] < sizes[0] * 4
+
+
+async def test_completions_at_the_same_time_share_a_commit(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    wal = journal.path.with_name("runs.db-wal")
+    before = wal.stat().st_size
+    for n in range(100):
+        run.start("test.gate", n, key=f"k{n}")
+    await asyncio.sleep(0)
+    for n in range(100):
+        bench.gate(f"k{n}").set()
+    assert [(await run.next()).key for _ in range(100)] == [f"k{n}" for n in range(100)]
+    # a commit writes three pages of 4 kB at least
+    assert wal.stat().st_size - before < 100 * 3 * 4096 / 4
+    await journal.close()
+
+
+async def test_large_inputs_are_not_written_with_every_step(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await journal.create("r1", program="test", input={"history": "x" * 1_000_000}, wiring=bench.wiring())
+    wal = journal.path.with_name("runs.db-wal")
+    before = wal.stat().st_size
+    await steps(run, range(5))
+    assert wal.stat().st_size - before < 200_000
+    await journal.close()
+
+
+async def test_events_that_nobody_waits_for_are_written_soon(tmp_path: Path, bench: Any):
+    journal, other = SqliteJournal(tmp_path / "runs.db", lease=0.3), SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    await run.emit({"type": "x"})
+    async with asyncio.timeout(10):
+        while not await other.events("r1"):
+            await asyncio.sleep(0.02)
+    await other.close()
+    await journal.close()
+
+
+async def test_nothing_stays_open(tmp_path: Path, bench: Any):
+    def descriptors() -> set[str]:
+        names: set[str] = set()
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                names.add(str(link.readlink()))
+        return {name for name in names if str(tmp_path) in name}
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("open files are counted in /proc")
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    run.keep(b"x", "text/plain")
+    await steps(run, range(3))
+    assert descriptors()
+    await journal.close()
+    assert not descriptors()
