@@ -1,13 +1,13 @@
 """The agents: the only place that knows which parts there are and puts them together."""
 
 import asyncio
-import contextlib
+import contextvars
 import os
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,9 @@ from typing_extensions import TypeVar
 
 from . import events, loop
 from .effects import Services, Stage, text_watch
-from .encoding import JSON, JSONObject
+from .encoding import JSON, JSONObject, clean_text
 from .errors import ConfigError
-from .journal import InboxItem, Journal, LocalRun, MemoryJournal, Wiring, check_run_id
+from .journal import InboxItem, Journal, LocalRun, MemoryJournal, RunStatus, Wiring, check_run_id
 from .messages import Message, repaired, to_json
 from .model import Model
 from .models import default_model, resolve
@@ -28,7 +28,7 @@ from .output import TypedOutput
 from .planning import loop as planning_loop
 from .planning.stages import planning_stages
 from .planning.state import PlanningState
-from .run import EventHandler, Launch, PlanningResult, Run, RunResult, RunStatus, StepStartHandler
+from .run import EventHandler, Launch, PlanningResult, Run, RunResult, StepStartHandler
 from .settings import Limits, ModelSettings, Planning, Stages
 from .tool import Tool, ToolInfo
 from .tools import Toolbox
@@ -121,29 +121,16 @@ class _Agent(Generic[ResultT]):
         return await self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=False).result()
 
     def run_sync(self, goal: str, *, history: Sequence[Message] = (), deps: Any = None) -> ResultT:
-        """`run` for code that is not async; works inside a running event loop too.
+        """`run` for code that is not async; works inside a running event loop too, which it holds up.
 
         Connections are made and closed for this one run.
         """
-        outcome: list[ResultT] = []
-        failure: list[BaseException] = []
 
-        async def whole() -> None:
+        async def whole() -> ResultT:
             async with self._copy() as agent:
-                outcome.append(await agent.run(goal, history=history, deps=deps))
+                return await agent.run(goal, history=history, deps=deps)
 
-        def work() -> None:
-            try:
-                asyncio.run(whole())
-            except BaseException as error:  # noqa: BLE001  # handed to the caller's thread
-                failure.append(error)
-
-        thread = threading.Thread(target=work, name="replan run_sync")
-        thread.start()
-        thread.join()
-        if failure:
-            raise failure[0]
-        return outcome[0]
+        return _run_to_end(whole)
 
     def resume(
         self,
@@ -159,11 +146,10 @@ class _Agent(Generic[ResultT]):
         raises `RunNotFound`, `JournalBusy` while another process drives the run, and `JournalError` for a run that is
         complete.
         """
-        state = self._new_state()
-        journal = self._open_journal()
+        ident, state, journal = check_run_id(run_id), self._new_state(), self._open_journal()
 
         async def reopen(wiring: Wiring) -> LocalRun:
-            session = await journal.open(run_id, wiring=wiring)
+            session = await journal.open(ident, wiring=wiring)
             if session.info.program != self._program_name:
                 await session.release()
                 raise ConfigError(
@@ -172,7 +158,7 @@ class _Agent(Generic[ResultT]):
                 )
             return session
 
-        return self._launch(check_run_id(run_id), state, reopen, deps, on_event, on_step_start, collect=True)
+        return self._launch(ident, state, reopen, deps, on_event, on_step_start, collect=True)
 
     def _start(
         self,
@@ -188,10 +174,10 @@ class _Agent(Generic[ResultT]):
     ) -> Run[ResultT]:
         if not goal.strip():
             raise ConfigError("the goal is empty; say what the agent is to do")
-        ident = check_run_id(run_id) if run_id else time.strftime("%Y%m%d-%H%M%S-") + os.urandom(4).hex()
+        ident = _new_run_id() if run_id is None else check_run_id(run_id)
         task = {
             "agent": self.name,
-            "goal": goal,
+            "goal": clean_text(goal),
             "history": [to_json(message) for message in repaired(history)],
             **self._task(),
         }
@@ -213,8 +199,6 @@ class _Agent(Generic[ResultT]):
         *,
         collect: bool,
     ) -> Run[ResultT]:
-        if self._closed:
-            raise ConfigError(f"the agent {self.name!r} is closed; make a new one")
         sandbox = _Sandbox(run_id)
         launch: Launch[ResultT] = Launch(
             run_id=run_id,
@@ -279,13 +263,13 @@ class _Agent(Generic[ResultT]):
     async def _connect(self) -> Toolbox:
         """Connect the servers, once, and mount their tools behind the agent's own, in declared order."""
         async with self._connecting:
+            self._check_open()
             if self._toolbox is None:
                 if self._mcp_config and self._servers is None:
                     from .mcp import McpServers
 
                     servers = McpServers(self._mcp_config, fail_on_no_tools=self._fail_on_no_tools)
-                    await servers.connect()
-                    self._servers = servers
+                    self._servers = await servers.__aenter__()
                 mounted = self._servers.tools if self._servers else ()
                 self._toolbox = Toolbox([*self._native.values(), *mounted])
         return self._toolbox
@@ -299,9 +283,14 @@ class _Agent(Generic[ResultT]):
         return [*failed, *said]
 
     def _open_journal(self) -> Journal:
+        self._check_open()
         if self._journal is None:
             self._journal = _journal(self._journal_source)
         return self._journal
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ConfigError(f"the agent {self.name!r} is closed; make a new one")
 
     # ---- the agent
 
@@ -337,12 +326,13 @@ class _Agent(Generic[ResultT]):
         """
         self._closed = True
         runs = list(self._runs)
-        if wait_for_runs and runs:
-            await asyncio.wait([asyncio.ensure_future(_ended(run)) for run in runs], timeout=timeout)
+        until = time.monotonic() + (timeout if wait_for_runs else 0.0)
+        for run in runs:
+            await run.wait(max(0.0, until - time.monotonic()))
         for run in runs:
             run.cancel()
         for run in runs:
-            await _ended(run)
+            await run.wait()
         servers, self._servers, self._toolbox = self._servers, None, None
         if servers:
             await servers.close()
@@ -395,6 +385,7 @@ class Agent(_Agent[RunResult[OutputT]]):
         fail_on_no_tools: bool = False,
         name: str = "agent",
     ) -> None:
+        tools = tuple(tools)
         self._arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
         self._model = resolve(model or default_model(), settings=settings)
         self._system_prompt, self._limits, self._settings = system_prompt, limits, settings
@@ -424,6 +415,7 @@ class Agent(_Agent[RunResult[OutputT]]):
 
     async def _program(self, state: loop.AgentState, durable: LocalRun, task: JSON) -> None:
         await loop.run(durable, task, state)
+        state.value = _typed_value(self._typed, state.output)
 
     def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
         typed = self._typed
@@ -441,7 +433,7 @@ class Agent(_Agent[RunResult[OutputT]]):
         }
 
     def _result(self, run_id: str, state: loop.AgentState, status: RunStatus) -> RunResult[OutputT]:
-        return RunResult(**_common(run_id, state, status, self._typed))
+        return RunResult(**_common(run_id, state, status))
 
 
 class PlanningAgent(_Agent[PlanningResult[OutputT]]):
@@ -476,6 +468,7 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
         fail_on_no_tools: bool = False,
         name: str = "planning agent",
     ) -> None:
+        tools = tuple(tools)
         self._arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
         self._stage_models = _resolve_stages(model, models, settings)
         self._system_prompt, self._limits, self._planning, self._settings = system_prompt, limits, planning, settings
@@ -516,6 +509,7 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
 
     async def _program(self, state: PlanningState, durable: LocalRun, task: JSON) -> None:
         await planning_loop.run(durable, task, state)
+        state.value = _typed_value(self._typed, state.output)
 
     def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
         return planning_stages(
@@ -524,7 +518,7 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
 
     def _result(self, run_id: str, state: PlanningState, status: RunStatus) -> PlanningResult[OutputT]:
         return PlanningResult(
-            **_common(run_id, state, status, self._typed),
+            **_common(run_id, state, status),
             plan=state.plan,
             trace=tuple(state.trace),
             iterations=state.iterations,
@@ -563,15 +557,23 @@ class _Sandbox:
             shutil.rmtree(self._path, ignore_errors=True)
 
 
-def _common(
-    run_id: str, state: loop.AgentState | PlanningState, status: RunStatus, typed: TypedOutput | None
-) -> dict[str, Any]:
-    output = typed.value(state.output) if typed and state.output is not None else None
+def _typed_value(typed: TypedOutput | None, output: JSON) -> Any:
+    if typed is None or output is None:
+        return None
+    try:
+        return typed.value(output)
+    except ValueError as error:
+        raise ConfigError(
+            f"the output does not fit this agent's output_type; resume with that of the start: {error}"
+        ) from None
+
+
+def _common(run_id: str, state: loop.AgentState | PlanningState, status: RunStatus) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "status": status,
         "text": state.text,
-        "output": output,
+        "output": state.value,
         "stop_reason": state.stop_reason,
         "usage": state.meter.usage,
         "usage_by_model": dict(state.meter.by_model),
@@ -614,7 +616,15 @@ def _both(first: EventHandler | None, second: EventHandler | None) -> EventHandl
     return handle
 
 
-async def _ended(run: Run[Any]) -> None:
-    """Wait for a run whatever becomes of it."""
-    with contextlib.suppress(Exception, asyncio.CancelledError):
-        await run.result()
+def _new_run_id() -> str:
+    return time.strftime("%Y%m%d-%H%M%S-") + os.urandom(4).hex()
+
+
+def _run_to_end(main: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    """`asyncio.run`, in a thread of its own where this one has a running loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    with ThreadPoolExecutor(1, "replan run_sync") as threads:
+        return threads.submit(contextvars.copy_context().run, asyncio.run, main()).result()

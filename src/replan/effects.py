@@ -7,10 +7,13 @@ changed since.
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import msgspec
 
@@ -29,6 +32,8 @@ __all__ = ["Services", "Stage", "Watch", "text_watch"]
 
 MAX_RESULT_CHARS = 200_000
 """Texts longer than this are kept whole as an artifact; the model gets the beginning and the path."""
+
+_FAILED_SILENTLY = "The tool failed without saying why."
 
 Watch: TypeAlias = Callable[[Delta], Iterable[events.Event]]
 """Turns the deltas of one model call into live events."""
@@ -200,7 +205,9 @@ async def call_tool(ctx: StepContext, args: JSONObject) -> JSONObject:
         output = _error(unknown_tool_text(name, services.toolbox))
     else:
         output = await _run_tool(tool, args["arguments"], _tool_context(ctx, args))
-    content = tuple(_bounded(ctx, part) for part in output.content) or (Text("Done."),)
+    content = tuple(_bounded(ctx, part) for part in output.content if not isinstance(part, Text) or part.text.strip())
+    if not content:
+        content = (Text(_FAILED_SILENTLY if output.is_error else "Done."),)
     structured = normalise(output.structured) if output.structured is not None else None
     return to_json(ToolResult(call_id, name, content, is_error=output.is_error, structured=structured))
 
@@ -216,10 +223,10 @@ async def _run_tool(tool: Tool, arguments: JSONObject, context: ToolContext[Any]
     except InvalidArguments as error:
         return _error(f"Invalid arguments for {tool.info.name!r}: {error}")
     except ToolError as error:
-        return _error(str(error) or "The tool failed without saying why.")
+        return _error(normalise(str(error)))
     except Exception as error:  # whatever a tool raises is for the model to read
         context.logger.debug("tool %r raised", tool.info.name, exc_info=True)
-        return _error(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        return _error(normalise(error).removesuffix(": "))
 
 
 def _error(text: str) -> ToolOutput:
@@ -240,12 +247,14 @@ def _bounded(ctx: StepContext, part: Content) -> Content:
 def _tool_context(ctx: StepContext, args: JSONObject) -> ToolContext[Any]:
     services: Services = ctx.services
     step_id, call_id = args["step"], args["call_id"]
+    loop, cancelled = asyncio.get_running_loop(), threading.Event()
 
     def progress(done: float, total: float | None = None, message: str | None = None) -> None:
         event = events.StepToolProgress(
             run_id=ctx.run_id, step_id=step_id, call_id=call_id, progress=done, total=total, message=message
         )
-        ctx.live(event)
+        if not cancelled.is_set():  # a thread that nobody waits for may outlive its run
+            loop.call_soon_threadsafe(ctx.live, event)
 
     return ToolContext(
         run_id=ctx.run_id,
@@ -257,6 +266,7 @@ def _tool_context(ctx: StepContext, args: JSONObject) -> ToolContext[Any]:
         sandbox_path=services.sandbox,
         keep=ctx.keep,
         step_id=step_id,
+        cancelled=cancelled,
         progress=progress,
     )
 
@@ -272,13 +282,11 @@ async def _conversation(ctx: StepContext, after: str | None, add: list[JSONObjec
         earlier.append((args["add"], reply["message"]))
         after = args["after"]
     conversation = services.conversations.pop(after) if after else Conversation()
-    for added, reply in reversed(earlier):
-        message = from_json(reply)
-        conversation.messages += [*[await _entry(ctx, entry) for entry in added], message]
+    for entry in [*(entry for added, reply in reversed(earlier) for entry in (*added, reply)), *add]:
+        message = await _entry(ctx, entry)
+        conversation.messages.append(message)
         if isinstance(message, Assistant):
             services.call_ids.update(call.call_id for call in message.calls)
-    for entry in add:
-        conversation.messages.append(await _entry(ctx, entry))
     return conversation
 
 
@@ -287,16 +295,17 @@ async def _entry(ctx: StepContext, entry: JSONObject) -> Message:
 
 
 def _with_unique_ids(message: Assistant, known: set[str], key: str) -> Assistant:
-    """Call ids are unique in the run whatever the provider sends: one that was there before gets another."""
+    """Call ids are unique in the run whatever the provider sends: an empty or repeated one is replaced."""
     ids = [call.call_id for call in message.calls]
-    if known.isdisjoint(ids) and len(set(ids)) == len(ids):
+    if all(ids) and known.isdisjoint(ids) and len(set(ids)) == len(ids):
         known.update(ids)
         return message
+    free = (ident for number in count() if (ident := f"call_{crc32(key.encode()):08x}_{number}") not in known)
     content: list[Any] = []
     for part in message.content:
         if isinstance(part, ToolCall):
-            if part.call_id in known:
-                part = msgspec.structs.replace(part, call_id=f"call_{key.replace('/', '_')}_{len(content)}")  # noqa: PLW2901
+            if not part.call_id or part.call_id in known:
+                part = msgspec.structs.replace(part, call_id=next(free))  # noqa: PLW2901
             known.add(part.call_id)
         content.append(part)
     return Assistant(tuple(content))

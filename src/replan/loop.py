@@ -9,6 +9,7 @@ Kept at every moment: each tool call has exactly one result, in order; what a mo
 result; a reply that was cut by the token limit is never executed.
 """
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -16,13 +17,13 @@ import msgspec
 
 from . import events
 from .durable import Cancelled, Completed, Completion, Durable, Failed, InDoubt
-from .encoding import JSON, JSONObject, encode
-from .errors import ReplanError, RunFailed
+from .encoding import JSON, JSONObject
+from .errors import AuthError, ConfigError, JournalError, ReplanError, RunFailed
 from .limits import Meter
 from .messages import Text, ToolResult, to_json, user
 from .settings import Limits
 
-__all__ = ["AgentState", "Call", "End", "Talk", "advance", "begin", "converse", "run", "tell", "tell_excess"]
+__all__ = ["AgentState", "Call", "End", "Talk", "advance", "attempt", "begin", "converse", "run", "tell", "tell_excess"]
 
 End: TypeAlias = Literal[
     "answered",
@@ -39,8 +40,8 @@ End: TypeAlias = Literal[
 SAME_FAILURES = 2
 """How often an identical call may fail; after that it is refused unseen."""
 
-REFUSED_REPEATS = 3
-"""How many refused repeats end a conversation: it is not getting anywhere."""
+REFUSED_TURNS = 3
+"""How many turns with refused calls, or cut replies in a row, end a conversation: it is not getting anywhere."""
 
 OUTCOME_UNKNOWN = (
     "Outcome unknown: the call was interrupted, and it may or may not have taken effect. It was not repeated. "
@@ -58,6 +59,7 @@ class Call:
     call_id: str
     tool: str
     arguments: JSONObject
+    raw: str | None = None
     once: bool = False
     original: str | None = None
     server: str | None = None
@@ -67,9 +69,9 @@ class Call:
     entry: JSONObject | None = None
 
     @property
-    def signature(self) -> bytes:
+    def signature(self) -> str:
         """The exact call, for comparing."""
-        return encode([self.tool, sorted(self.arguments.items())])
+        return json.dumps([self.tool, self.arguments, self.raw], sort_keys=True)
 
     @property
     def ok(self) -> bool:
@@ -109,14 +111,19 @@ class Talk:
     waiting: dict[str, Call] = field(default_factory=dict[str, Call])
     after: str | None = None
     fresh: list[JSONObject] = field(default_factory=list[JSONObject])
-    failures: dict[bytes, int] = field(default_factory=dict[bytes, int])
-    repeats: int = 0
+    failures: dict[str, int] = field(default_factory=dict[str, int])
+    refused_turns: int = 0
+    cut_turns: int = 0
     stopping: End | None = None
 
     def say(self, *messages: JSONObject) -> None:
         """Add messages that the next model call will see."""
         self.messages += messages
         self.fresh += messages
+
+    def failed(self, call: Call) -> None:
+        """Count the failure of a call."""
+        self.failures[call.signature] = self.failures.get(call.signature, 0) + 1
 
     def repair(self) -> None:
         """Make the history valid when the conversation was left in the middle of a turn."""
@@ -131,6 +138,20 @@ async def converse(durable: Durable, talk: Talk, meter: Meter) -> None:
     begin(durable, talk)
     while talk.ended is None:
         await advance(durable, talk, meter, await durable.next())
+
+
+async def attempt(durable: Durable, talk: Talk, meter: Meter) -> str | None:
+    """Run a conversation that the run can do without: gives the error of a model call that failed for good.
+
+    Raises what would fail every other model call as well, or the run itself.
+    """
+    try:
+        await converse(durable, talk, meter)
+    except (AuthError, ConfigError, JournalError):
+        raise
+    except ReplanError as error:
+        return str(error)
+    return None
 
 
 def begin(durable: Durable, talk: Talk) -> None:
@@ -150,8 +171,9 @@ async def advance(durable: Durable, talk: Talk, meter: Meter, completion: Comple
         return
     _close_turn(talk)
     talk.ended = talk.stopping
-    if talk.ended is None and (excess := meter.check()) and excess.kind != "tool-calls":
+    if talk.ended is None and meter.out_of_tokens():
         talk.ended = "limit"
+    await tell_excess(durable, meter)
     if talk.ended is None:
         begin(durable, talk)
 
@@ -174,13 +196,14 @@ async def _take_reply(durable: Durable, talk: Talk, meter: Meter, completion: Co
     )
     talk.text = "".join(part["text"] for part in message["content"] if part["type"] == "text")
     talk.calls = _calls(message, reply.get("calls", []))
-    finish = reply["finish"]
-    if finish in ("refusal", "content_filter"):
-        talk.stopping = "refusal" if finish == "refusal" else "content-filter"
-        refusals = [part["text"] for part in message["content"] if part["type"] == "refusal"]
+    finish, refusals = reply["finish"], [part["text"] for part in message["content"] if part["type"] == "refusal"]
+    if finish in ("refusal", "content_filter") or refusals:
+        talk.stopping = "content-filter" if finish == "content_filter" else "refusal"
         talk.text = talk.text or "".join(refusals)
+    elif talk.calls and finish == "length":
+        _refuse_cut_calls(talk)
     elif talk.calls:
-        await _start_calls(durable, talk, meter, cut=finish == "length")
+        await _start_calls(durable, talk, meter)
     elif finish == "length":
         talk.stopping = "length"
     else:
@@ -199,12 +222,12 @@ def _take_answer(talk: Talk, reply: JSONObject) -> None:
 
 
 def _calls(message: JSONObject, prepared: list[JSONObject]) -> list[Call]:
-    """The calls of a reply, as the model effect prepared them: coerced arguments, or an error that the model can fix."""
+    """The calls of a reply, as the model effect prepared them: with coerced arguments, or an error for the model."""
     calls: list[Call] = []
     parts = [part for part in message["content"] if part["type"] == "call"]
     for part, more in zip(parts, prepared, strict=True):
         arguments = more.get("arguments", part["arguments"])
-        call = Call(part["call_id"], part["name"], arguments, once=more.get("once", False))
+        call = Call(part["call_id"], part["name"], arguments, part.get("raw"), once=more.get("once", False))
         call.original, call.server = more.get("original"), more.get("server")
         if "error" in more:
             call.answer(more["error"])
@@ -212,26 +235,36 @@ def _calls(message: JSONObject, prepared: list[JSONObject]) -> list[Call]:
     return calls
 
 
-async def _start_calls(durable: Durable, talk: Talk, meter: Meter, *, cut: bool) -> None:
+def _refuse_cut_calls(talk: Talk) -> None:
+    talk.cut_turns += 1
+    if talk.cut_turns >= REFUSED_TURNS or talk.turn >= talk.max_turns:
+        talk.stopping = "length"
+    for call in talk.calls:
+        call.answer("Not run: the reply was cut off at the output limit. Try again with less in one reply.")
+
+
+async def _start_calls(durable: Durable, talk: Talk, meter: Meter) -> None:
     """Start every call that may run; the others are answered at once."""
+    talk.cut_turns = 0
+    refused: End | None = None
     if talk.turn >= talk.max_turns:
         talk.stopping = "max-turns"
     for index, call in enumerate(talk.calls):
-        if cut:
-            call.answer("Not run: the reply was cut off at the output limit. Try again with less in one reply.")
-        elif talk.stopping:
+        if talk.stopping:
             call.answer("Not run: the limit of turns is reached.")
-        elif call.result is not None:
-            continue
         elif talk.failures.get(call.signature, 0) >= SAME_FAILURES:
             call.answer("Not run: this exact call has failed before. Change the arguments, or go on without it.")
-            talk.repeats += 1
+            refused = "no-progress"
+        elif call.result is not None:
+            talk.failed(call)
         elif not meter.take_tool_call():
             call.answer("Not run: the tool-call budget of this run is exhausted. Answer from what you have.")
+            refused = "limit"
         else:
             await _start_call(durable, talk, call, f"{talk.after}/{index}")
-    if talk.repeats >= REFUSED_REPEATS:
-        talk.stopping = "no-progress"
+    if refused:
+        talk.refused_turns += 1
+        talk.stopping = talk.stopping or (refused if talk.refused_turns >= REFUSED_TURNS else None)
 
 
 async def _start_call(durable: Durable, talk: Talk, call: Call, key: str) -> None:
@@ -254,29 +287,37 @@ async def _take_result(durable: Durable, talk: Talk, call: Call, completion: Com
         talk.waiting[waits_for] = call
         return
     if not call.ok:
-        talk.failures[call.signature] = talk.failures.get(call.signature, 0) + 1
+        talk.failed(call)
     await tell_result(durable, talk.step_id, call, completion.at)
 
 
 def take_call_outcome(durable: Durable, step_id: str | None, call: Call, completion: Completion) -> str | None:
     """Give the call its result; or, where that is in doubt, ask, and say under which key the answer will come."""
-    asked = completion.key == f"{call.key}/doubt"
+    if completion.key == f"{call.key}/doubt":
+        return _take_certainty(durable, step_id, call, completion)
     match completion.outcome:
-        case Completed({"outcome": "not-done"}) if asked:
-            start_call(durable, step_id, call, f"{call.key}/again")
-            return call.key
-        case Completed({"outcome": "done", "result": str(text)}) if asked:
-            call.result = to_json(ToolResult(call.call_id, call.tool, (Text(text),)))
-            call.entry = call.result
-        case Completed(value) if not asked:
+        case Completed(value):
             call.result = value
-        case InDoubt() if not asked:
+        case InDoubt():
             durable.expect("in-doubt", key=f"{call.key}/doubt")
             return f"{call.key}/doubt"
         case Failed(error):
             call.answer(f"The tool failed: {error['message']}")
         case Cancelled():
-            call.answer("Cancelled before it had a result.")
+            doubt = "; it may or may not have taken effect" if call.once else ""
+            call.answer(f"Cancelled before it had a result{doubt}.")
+    return None
+
+
+def _take_certainty(durable: Durable, step_id: str | None, call: Call, completion: Completion) -> str | None:
+    """What somebody said of a call that is in doubt: that it was done, perhaps with its result, or was not."""
+    match completion.outcome:
+        case Completed({"outcome": "not-done"}):
+            start_call(durable, step_id, call, f"{call.key}/again")
+            return call.key
+        case Completed({"outcome": "done", **more}):
+            call.result = to_json(ToolResult(call.call_id, call.tool, (Text(str(more.get("result") or "Done.")),)))
+            call.entry = call.result
         case _:
             call.answer(OUTCOME_UNKNOWN)
     return None
@@ -331,22 +372,27 @@ async def tell_result(durable: Durable, step_id: str | None, call: Call, at: flo
 
 
 async def tell_excess(durable: Durable, meter: Meter) -> None:
-    """Say which limit is reached."""
-    if meter.excess:
-        kind, amount, cap = meter.excess.kind, meter.excess.amount, meter.excess.cap
-        await tell(durable, events.BudgetExceeded(run_id=durable.run_id, kind=kind, tokens=amount, cap=cap))
+    """Say which limits have been reached since this was said before."""
+    for excess in meter.news():
+        event = events.BudgetExceeded(run_id=durable.run_id, kind=excess.kind, tokens=excess.amount, cap=excess.cap)
+        await tell(durable, event)
 
 
 @dataclass(slots=True)
 class AgentState:
-    """What a plain run has come to: explicit, so that there is a valid partial result whenever the run is left."""
+    """What a plain run has come to: explicit, so that there is a valid partial result whenever the run is left.
+
+    `value` is the output as the Python type that was asked for.
+    """
 
     meter: Meter = field(default_factory=lambda: Meter(Limits()))
     talk: Talk | None = None
-    status: str = "running"
+    phase: events.Phase = "execute"
+    status: Literal["running", "complete", "stopped"] = "running"
     stop_reason: str | None = None
     text: str = ""
     output: JSON = None
+    value: Any = None
 
     @property
     def messages(self) -> list[JSONObject]:
@@ -370,7 +416,10 @@ async def run(durable: Durable, task: JSONObject, state: AgentState) -> None:
     state.text, state.output = talk.text, talk.output
     if talk.ended == "invalid-output":
         raise RunFailed(f"the model's output could not be used, repairs included: {talk.problem}")
-    await tell_excess(durable, state.meter)
-    complete = talk.ended == "answered"
-    state.status, state.stop_reason = "complete" if complete else "stopped", None if complete else talk.ended
+    if talk.ended != "answered":
+        state.status, state.stop_reason = "stopped", talk.ended
+    elif state.meter.reached:
+        state.status, state.stop_reason = "stopped", "limit"
+    else:
+        state.status = "complete"
     await tell(durable, events.Final(run_id=durable.run_id, text=state.text, output=state.output))

@@ -2,19 +2,21 @@
 
 import asyncio
 import contextvars
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
 
 from . import events
-from .encoding import JSON, JSONObject
+from .encoding import JSON, JSONObject, clean_text, normalise
 from .errors import ReplanError, RunCancelled, RunFailed
-from .journal import InboxItem, LocalRun, Paused, Wiring
+from .journal import InboxItem, LocalRun, Paused, RunStatus, Wiring
 from .limits import Meter
 from .messages import Message
 from .messages import from_json as message_from_json
@@ -30,7 +32,8 @@ EventHandler: TypeAlias = Callable[[events.AnyEvent], None]
 StepStartHandler: TypeAlias = Callable[[events.StepStart, Callable[[], None]], None]
 """Called when a step begins, with a function that cancels it."""
 
-RunStatus: TypeAlias = Literal["running", "complete", "paused", "stopped", "failed", "cancelled"]
+_log = logging.getLogger("replan")
+
 OutputT = TypeVar("OutputT")
 ResultT = TypeVar("ResultT", bound="RunResult[Any]")
 
@@ -88,7 +91,8 @@ class State(Protocol):
     """What every program's state has."""
 
     meter: Meter
-    status: str
+    phase: events.Phase
+    status: RunStatus
     stop_reason: str | None
     text: str
     output: JSON
@@ -132,9 +136,10 @@ class Run(Generic[ResultT]):
         self._session: LocalRun | None = None
         self._events: list[events.AnyEvent] = []
         self._news = asyncio.Event()
-        self._cancelled = False
+        self._begun = self._cancelled = False
         self._started = time.monotonic()
         self._task = asyncio.get_running_loop().create_task(self._drive(), name=f"replan run {launch.run_id}")
+        self._task.add_done_callback(self._leave)
 
     @property
     def done(self) -> bool:
@@ -155,7 +160,13 @@ class Run(Generic[ResultT]):
         """
         if not self._task.done():
             self._cancelled = True
-            self._task.cancel()
+            if self._begun:
+                self._task.cancel()
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end of the run, whatever it comes to, up to `timeout` seconds; says whether it has ended."""
+        await asyncio.wait([self._task], timeout=timeout)
+        return self._task.done()
 
     def cancel_step(self, step_id: str) -> None:
         """Stop one step of a plan; it counts as blocked and the run goes on.
@@ -185,38 +196,41 @@ class Run(Generic[ResultT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        if not self._task.cancelled():
-            self._task.exception()  # seen: whoever wants it asks `result`
+        self.cancel()
+        await self.wait()
 
     async def _drive(self) -> ResultT:
         _current.set(self)
-        launch, state = self._launch, self._launch.state
-        status: RunStatus = "failed"
-        error: BaseException | None = None
+        launch = self._launch
+        status, error = await self._run_program()
         try:
+            await self._finish(status, launch.result(status), error)
+        except ReplanError as failure:
+            status, error = (status, error) if error else ("failed", failure)
+        except asyncio.CancelledError as cancelled:
+            error = error or cancelled
+        self._deliver_end(status, error)
+        if error is None:
+            return launch.result(status)
+        raise self._error(error, launch.result(status))
+
+    async def _run_program(self) -> tuple[RunStatus, BaseException | None]:
+        """How the program ended, and the error with which it did."""
+        launch, state = self._launch, self._launch.state
+        self._begun = True
+        try:
+            if self._cancelled:
+                raise asyncio.CancelledError
             self._session = await launch.open(await self._wiring())
             await launch.program(self._session, self._session.info.input)
-            status = state.status  # pyright: ignore[reportAssignmentType]  # a program leaves one of the words
         except Paused:
-            status, state.stop_reason = "paused", "waiting"
+            state.stop_reason = "waiting"
+            return "paused", None
         except asyncio.CancelledError as cancelled:
-            status, error = "cancelled", cancelled
+            return "cancelled", cancelled
         except Exception as failure:  # noqa: BLE001  # whatever it is, the run must be closed and the caller told
-            error = failure
-        result = launch.result(status)
-        try:
-            await self._finish(status, result, error)
-        except ReplanError as failure:
-            error = error or failure
-        finally:
-            self._deliver_end(status, state)
-            launch.ended(self)
-        if error is None:
-            return result
-        raise self._error(error, result)
+            return "failed", failure
+        return state.status, None
 
     async def _wiring(self) -> Wiring:
         launch = self._launch
@@ -230,15 +244,29 @@ class Run(Generic[ResultT]):
         )
 
     async def _finish(self, status: RunStatus, result: ResultT, error: BaseException | None) -> None:
-        """Write the end into the journal; a cancellation that comes meanwhile waits for it."""
+        """Write the end into the journal; a cancellation that comes meanwhile waits for it, and is then raised."""
         if self._session is None:
             return
         failure = error.to_json() if isinstance(error, ReplanError) else None
         if status == "failed" and failure is None:
             failure = {"type": type(error).__name__, "message": str(error)}
         closing = asyncio.ensure_future(self._session.finish(status, _stored(result), failure))
-        await asyncio.wait([closing])
+        cancelled: asyncio.CancelledError | None = None
+        while not closing.done():
+            try:
+                await asyncio.wait([closing])
+            except asyncio.CancelledError as request:
+                cancelled = None if self._cancelled else request
         closing.result()
+        if cancelled:
+            raise cancelled
+
+    def _leave(self, task: "asyncio.Task[ResultT]") -> None:
+        """The task has ended, perhaps before its first turn; who wants its error asks `result`."""
+        if not task.cancelled():
+            task.exception()
+        self._launch.ended(self)
+        self._news.set()
 
     def _error(self, error: BaseException, result: ResultT) -> BaseException:
         if isinstance(error, asyncio.CancelledError):
@@ -261,12 +289,16 @@ class Run(Generic[ResultT]):
             self._events.append(event)
             self._news.set()
         if launch.on_event:
-            launch.on_event(event)
+            _call(launch.on_event, event)
         if launch.on_step_start and isinstance(event, events.StepStart):
-            step_id = event.step_id
-            launch.on_step_start(event, lambda: self.cancel_step(step_id))
+            _call(launch.on_step_start, event, partial(self.cancel_step, event.step_id))
 
-    def _deliver_end(self, status: RunStatus, state: State) -> None:
+    def _deliver_end(self, status: RunStatus, error: BaseException | None) -> None:
+        state = self._launch.state
+        if error is not None and status == "failed":
+            phase = state.phase if self._session else "init"
+            kind, message = type(error).__name__, clean_text(str(error))
+            self._deliver(events.Error(run_id=self.run_id, phase=phase, message=message, kind=kind))
         end = events.RunComplete(
             run_id=self.run_id,
             status=status,
@@ -274,24 +306,21 @@ class Run(Generic[ResultT]):
             usage=state.meter.usage,
             seconds=time.monotonic() - self._started,
         )
-        try:
-            self._deliver(end)
-        except Exception:  # noqa: BLE001  # a handler never breaks a run
-            _log_handler_failure()
-        self._news.set()
+        self._deliver(end)
 
 
-def _log_handler_failure() -> None:
-    import logging
-
-    logging.getLogger("replan").debug("an event handler raised", exc_info=True)
+def _call(handler: Callable[..., None], *args: Any) -> None:
+    try:
+        handler(*args)
+    except Exception:  # noqa: BLE001  # a handler never breaks a run
+        _log.debug("an event handler raised", exc_info=True)
 
 
 def _stored(result: RunResult[Any]) -> JSONObject:
     """What a journal keeps of a result; messages and steps are in its records already."""
     return {
         "text": result.text,
-        "output": msgspec.to_builtins(result.output, enc_hook=str) if result.output is not None else None,
+        "output": normalise(result.output),
         "stop_reason": result.stop_reason,
         "usage": msgspec.to_builtins(result.usage),
         "usage_by_model": msgspec.to_builtins(result.usage_by_model),

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from ..encoding import JSON, normalise
+from replan.encoding import JSON, normalise
 
 _FENCE = re.compile(r"```[A-Za-z0-9_-]*[ \t]*\r?\n?")
 _DECODER = json.JSONDecoder(strict=False)  # strings may hold raw line breaks
@@ -16,7 +16,8 @@ class OutputProblem(Exception):
 
 
 def candidates(text: str) -> Iterator[JSON]:
-    """The JSON values in a reply, likeliest first: the whole text, then the insides of fences, then each balanced object or list.
+    """The JSON values in a reply, likeliest first: the whole text, then the insides of fences, then each balanced
+    object or list.
 
     A fence may hold fences inside a string: every closing fence is tried, the last one first.
     """

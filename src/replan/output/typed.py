@@ -1,10 +1,12 @@
 """A Python type as the shape of a model's final output."""
 
+import re
 from typing import Any
 
-from ..encoding import JSON, JSONObject
-from ..errors import ConfigError
-from ..model import OutputSchema
+from replan.encoding import JSON, JSONObject, encode, is_object
+from replan.errors import ConfigError
+from replan.model import OutputSchema
+
 from .extract import OutputProblem, candidates
 
 _WRAPPED = "result"
@@ -13,7 +15,8 @@ _WRAPPED = "result"
 class TypedOutput:
     """Turns a type (pydantic model, dataclass, TypedDict, list, union, ...) into a schema, and replies into its values.
 
-    A type whose schema is not an object is wrapped as `{"result": ...}` on the wire, because providers want an object at the root.
+    A type whose schema is not an object is wrapped as `{"result": ...}` on the wire, because providers want an object
+    at the root.
     """
 
     def __init__(self, output_type: Any) -> None:
@@ -23,7 +26,7 @@ class TypedOutput:
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(output_type)
             schema: JSONObject = self._adapter.json_schema()
-        except (PydanticUserError, TypeError) as error:
+        except (PydanticUserError, NameError, TypeError) as error:
             raise ConfigError(f"output_type {output_type!r} has no JSON schema: {error}") from None
         self._wrapped = schema.get("type") != "object"
         if self._wrapped:
@@ -32,28 +35,29 @@ class TypedOutput:
             if definitions:
                 schema["$defs"] = definitions
         name = getattr(output_type, "__name__", "output")
-        self.schema = OutputSchema(name if name.isidentifier() and len(name) <= 64 else "output", schema)
+        self.schema = OutputSchema(name if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) else "output", schema)
 
     def read(self, text: str) -> JSON:
         """The output in a reply, validated, as JSON. Raises `OutputProblem` with the validator's words."""
         problem = "it holds no JSON"
         for candidate in candidates(text):
             try:
-                value = self._adapter.validate_python(self._unwrap(candidate))
-                return self._adapter.dump_python(value, mode="json")
+                self.value(self._unwrap(candidate))
             except ValueError as error:
                 problem = _words(error)
+            else:
+                return self._unwrap(candidate)
         raise OutputProblem(
             f"Your reply does not fit the required JSON schema: {problem}. Reply again with only the corrected JSON."
         )
 
     def value(self, output: JSON) -> Any:
-        """The typed value of what `read` gave."""
-        return self._adapter.validate_python(output)
+        """The typed value of what `read` gave. Raises `ValueError` where it does not fit the type."""
+        return self._adapter.validate_json(encode(output))
 
     def _unwrap(self, candidate: JSON) -> JSON:
-        if self._wrapped and isinstance(candidate, dict) and _WRAPPED in candidate:
-            return candidate[_WRAPPED]  # pyright: ignore[reportUnknownVariableType]  # JSON
+        if self._wrapped and is_object(candidate) and _WRAPPED in candidate:
+            return candidate[_WRAPPED]
         return candidate
 
 

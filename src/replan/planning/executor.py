@@ -120,6 +120,6 @@ def _call_text(step: Step) -> str:
 def strip_blocker(text: str) -> tuple[str, bool]:
     """The reply without the sentinel at its end, and whether it was there."""
     stripped = text.rstrip().rstrip(".!*_`").rstrip()
-    if stripped.endswith(BLOCKER):
-        return stripped.removesuffix(BLOCKER).rstrip().rstrip("*_`").rstrip(), True
+    if stripped.upper().endswith(BLOCKER):
+        return stripped[: -len(BLOCKER)].rstrip().rstrip("*_`").rstrip(), True
     return text.strip(), False

@@ -12,9 +12,9 @@ import msgspec
 from replan import events
 from replan.durable import Completed, Durable
 from replan.encoding import JSON, JSONObject
-from replan.errors import AuthError, ReplanError, RunFailed
+from replan.errors import RunFailed
 from replan.limits import Excess
-from replan.loop import Talk, converse, tell, tell_excess
+from replan.loop import Talk, attempt, converse, tell, tell_excess
 from replan.messages import to_json, user
 from replan.settings import Limits
 
@@ -39,6 +39,7 @@ async def run(durable: Durable, task: JSONObject, state: PlanningState) -> None:
     state.meter.limits = Limits(**task["limits"])
     await tell(durable, events.RunStart(run_id=durable.run_id, goal=state.goal, agent=task["agent"]))
     await _make_plan(durable, state)
+    state.phase = "execute"
     while state.remaining and state.finished is None and state.status == "running":
         if await _limit_reached(durable, state):
             break
@@ -53,25 +54,19 @@ async def run(durable: Durable, task: JSONObject, state: PlanningState) -> None:
 
 
 async def _limit_reached(durable: Durable, state: PlanningState) -> bool:
-    cap = state.meter.limits.max_iterations
-    if state.iterations >= cap:
-        state.meter.excess = state.meter.excess or Excess("iterations", state.iterations, cap)
-    if state.meter.check() is None:
-        return False
-    await tell_excess(durable, state.meter)
-    state.finished = f"the limit of {state.meter.excess.kind} was reached" if state.meter.excess else None
-    return True
+    meter = state.meter
+    if state.iterations >= meter.limits.max_iterations:
+        meter.reach(Excess("iterations", state.iterations, meter.limits.max_iterations))
+    meter.out_of_tokens()
+    await tell_excess(durable, meter)
+    state.finished = "; ".join(map(str, meter.reached)) or None
+    return bool(meter.reached)
 
 
 async def _make_plan(durable: Durable, state: PlanningState) -> None:
     talk = Talk("planner", "plan/", repairs=1, request=_plan_request(state))
     talk.say(to_json(user(planner_prompt(state.task))))
-    try:
-        await converse(durable, talk, state.meter)
-    except AuthError:
-        raise
-    except ReplanError as error:
-        talk.ended, talk.problem = "invalid-output", str(error)
+    error = await attempt(durable, talk, state.meter)
     if talk.ended in ("refusal", "content-filter", "cancelled"):
         state.status, state.stop_reason, state.text = "stopped", talk.ended, talk.text
         return
@@ -79,7 +74,7 @@ async def _make_plan(durable: Durable, state: PlanningState) -> None:
     if usable:
         await _take_plan(durable, state, talk.output)
     else:
-        problem = talk.problem or f"the reply ended with {talk.ended!r}"
+        problem = error or talk.problem or f"the reply ended with {talk.ended!r}"
         message = f"no usable plan: {problem}"
         await tell(durable, events.Error(run_id=durable.run_id, phase="plan", message=message, kind="PlannerFailed"))
         _set_plan(state, fallback_plan(state.goal))
@@ -112,6 +107,8 @@ async def _decide(durable: Durable, state: PlanningState, result: StepResult) ->
     """What follows a step; asks the replanner only where the settings say so, and never after the last step."""
     if not state.remaining:
         await _tell_decision(durable, "finish", "the plan is done", "last-step")
+    elif await _limit_reached(durable, state):
+        return
     elif not await _wants_replanner(durable, state, result):
         await _tell_decision(durable, "continue", "the step worked", "clean-step")
     else:
@@ -144,11 +141,7 @@ async def _replan(durable: Durable, state: PlanningState) -> None:
     request = _plan_request(replace(state, revisions=state.revisions + 1))
     talk = Talk("replanner", f"replan/{state.iterations}/", repairs=1, request=request)
     talk.say(to_json(user(replanner_prompt(state.goal, state.trace, state.remaining, state.plan))))
-    try:
-        await converse(durable, talk, state.meter)
-    except AuthError:
-        raise
-    except ReplanError as error:
+    if error := await attempt(durable, talk, state.meter):
         message = f"the replanner failed, the plan goes on: {error}"
         await tell(
             durable, events.Error(run_id=durable.run_id, phase="replan", message=message, kind="ReplannerFailed")
@@ -168,7 +161,9 @@ async def _revise(durable: Durable, state: PlanningState, decision: JSONObject) 
     if state.revisions >= cap:
         await tell(durable, events.RevisionsExceeded(run_id=durable.run_id, cap=cap))
         state.finished = f"the plan was revised {cap} times"
-    elif not plan.steps or _same_work(plan.steps, [state.trace[-1].step, *state.remaining]):
+    elif not plan.steps:
+        state.finished = "the revised plan has no steps"
+    elif _same_work(plan.steps, [state.trace[-1].step, *state.remaining]):
         state.finished = "the revised plan was no different"
     if state.finished:
         await _tell_decision(durable, "finish", state.finished)
@@ -183,12 +178,15 @@ def _same_work(new: tuple[Step, ...], old: list[Step]) -> bool:
     """Whether steps are the same but for their ids: a revision that would fail as before."""
 
     def work(step: Step) -> JSON:
-        return plan_json(step)["call"] if step.call else step.description.strip().casefold()
+        if step.call:
+            return plan_json(step)["call"]
+        return [step.description.strip().casefold(), *step.suggested_tools]
 
     return [work(step) for step in new] == [work(step) for step in old]
 
 
 async def _answer(durable: Durable, state: PlanningState) -> None:
+    state.phase = "synthesize"
     reason = state.finished or "not reached"
     not_done = [f"{step.description} ({reason})" for step in state.remaining]
     talk = Talk("synthesizer", "answer/")
@@ -199,7 +197,7 @@ async def _answer(durable: Durable, state: PlanningState) -> None:
         raise RunFailed(f"the answer could not be used, repairs included: {talk.problem}")
     if talk.ended != "answered":
         state.status, state.stop_reason = "stopped", talk.ended
-    elif state.meter.excess and state.remaining:
+    elif state.meter.reached:
         state.status, state.stop_reason = "stopped", "limit"
     else:
         state.status = "complete"

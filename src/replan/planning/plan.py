@@ -1,6 +1,7 @@
 """What a plan is, and how a planner's reply becomes one that can be run."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
@@ -8,8 +9,6 @@ from msgspec import Struct
 
 from replan.encoding import JSON, JSONObject, clean_text, decode, encode, is_list, is_object
 from replan.tool import ToolInfo
-
-from .references import references
 
 __all__ = ["Plan", "PlannedCall", "Step", "fallback_plan", "make_plan"]
 
@@ -78,6 +77,7 @@ def make_plan(
     raw_steps = data.get("steps") if is_object(data) else None
     if not is_list(raw_steps):
         raise ValueError('a plan is an object with "steps", a list')  # a value of the model's, not a type error of ours
+    known = _names(tools)
     remarks: list[str] = []
     steps: list[Step] = []
     renamed: dict[str, str] = {}
@@ -88,32 +88,33 @@ def make_plan(
         if not is_object(raw):
             remarks.append(f"step {number} is not an object and was left out")
             continue
-        used = {*taken, *(step.id for step in steps)}
-        steps.append(_step(raw, f"s{number}", used, renamed, tools, remarks))
+        given = str(raw.get("id") or "")
+        ident = _ident(given, number, {*taken, *(step.id for step in steps)})
+        steps.append(_step(raw, ident, renamed, known, remarks))
+        if given != ident:
+            renamed[given] = ident
+    if raw_steps and not steps:
+        raise ValueError('each of the "steps" is an object with a "description"')
     thought = clean_text(str(data.get("thought") or ""))
     return Plan(thought=thought, steps=tuple(steps), revision=revision), remarks
 
 
-def _step(
-    raw: JSONObject,
-    number: str,
-    used: set[str],
-    renamed: dict[str, str],
-    tools: Sequence[ToolInfo],
-    remarks: list[str],
-) -> Step:
-    given = str(raw.get("id") or "")
-    ident = given if _ID.fullmatch(given) and given not in used else _free_id(number, used)
-    if given and given != ident:
-        renamed[given] = ident
-    known = {name: info.name for info in tools for name in (info.original, info.name) if name}
+def _names(tools: Sequence[ToolInfo]) -> dict[str, str]:
+    """What the planner may call the tools: by their names, and by what their servers call them where that is clear."""
+    originals = Counter(info.original for info in tools if info.original)
+    known = {info.original: info.name for info in tools if info.original and originals[info.original] == 1}
+    return known | {info.name: info.name for info in tools}
+
+
+def _step(raw: JSONObject, ident: str, renamed: dict[str, str], known: dict[str, str], remarks: list[str]) -> Step:
+    """One step; `renamed` are the ids of steps before it that were replaced."""
     call = _call(raw.get("call"), known, renamed, remarks, ident)
     suggested = [str(name) for name in _items(raw.get("suggested_tools"))]
     kept = tuple(dict.fromkeys(known[name] for name in suggested if name in known))
     if unknown := [name for name in suggested if name not in known]:
         remarks.append(f"step {ident!r} suggested unknown tools, which were dropped: {', '.join(map(repr, unknown))}")
     lost_call = call is None and is_object(raw.get("call"))
-    description = str(raw.get("description") or (f"Call {call.tool}" if call else given or ident))
+    description = str(raw.get("description") or (f"Call {call.tool}" if call else raw.get("id") or ident))
     depends = raw.get("depends_on")
     return Step(
         id=ident,
@@ -147,17 +148,20 @@ def _call(
 
 def _rename(value: JSON, renamed: dict[str, str]) -> JSON:
     """The value with references to renamed steps following them."""
-    if not renamed or not any(ident in renamed for ident in references(value)):
-        return value
-    if isinstance(value, str):
-        return re.sub(r"(\$\{)([a-z][a-z0-9_]*)", lambda m: m[1] + renamed.get(m[2], m[2]), value)
+    if isinstance(value, str) and renamed and "${" in value:
+        ids = "|".join(map(re.escape, renamed))
+        return re.sub(rf"(?<!\$)\$\{{({ids})(?=[.\[}}])", lambda match: "${" + renamed[match[1]], value)
     if is_list(value):
         return [_rename(item, renamed) for item in value]
-    return {key: _rename(item, renamed) for key, item in value.items()}
+    if is_object(value):
+        return {key: _rename(item, renamed) for key, item in value.items()}
+    return value
 
 
-def _free_id(wanted: str, used: set[str]) -> str:
-    number = int(wanted[1:])
+def _ident(given: str, number: int, used: set[str]) -> str:
+    """The step's id: the given one, if it can be one and is free."""
+    if _ID.fullmatch(given) and given not in used:
+        return given
     while f"s{number}" in used:
         number += 1
     return f"s{number}"

@@ -1,9 +1,10 @@
 """The state of a planning run."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from replan.encoding import JSON, JSONObject
+from replan.events import Phase
 from replan.limits import Meter
 from replan.messages import Assistant, Text, to_json, user
 from replan.settings import Limits
@@ -18,7 +19,7 @@ __all__ = ["PlanningState"]
 class PlanningState:
     """What a planning run has come to; `remaining` are the steps that are still planned.
 
-    Valid whenever the run is left.
+    `value` is the output as the Python type that was asked for. Valid whenever the run is left.
     """
 
     meter: Meter = field(default_factory=lambda: Meter(Limits()))
@@ -32,10 +33,12 @@ class PlanningState:
     iterations: int = 0
     revisions: int = 0
     finished: str | None = None
-    status: str = "running"
+    phase: Phase = "plan"
+    status: Literal["running", "complete", "stopped"] = "running"
     stop_reason: str | None = None
     text: str = ""
     output: JSON = None
+    value: Any = None
 
     @property
     def goal(self) -> str:

@@ -1,7 +1,7 @@
 """How one step is run: as the call that the plan wrote, as a call whose arguments are filled in, or by the executor.
 
-A step whose call fails moves up: once more with what the error offers, then to the executor with the error in view. A call that just
-failed is not made again unchanged.
+A step whose call fails moves up: once more with what the error offers, then to the executor with the error in view.
+A call that just failed is not made again unchanged.
 """
 
 from dataclasses import dataclass, field
@@ -11,8 +11,18 @@ import msgspec
 from replan import events
 from replan.durable import Cancelled, Durable
 from replan.encoding import JSON, JSONObject, encode, is_object
-from replan.errors import AuthError, ReplanError
-from replan.loop import SAME_FAILURES, Call, Talk, converse, start_call, take_call_outcome, tell, tell_call, tell_result
+from replan.loop import (
+    SAME_FAILURES,
+    Call,
+    Talk,
+    attempt,
+    converse,
+    start_call,
+    take_call_outcome,
+    tell,
+    tell_call,
+    tell_result,
+)
 from replan.messages import to_json, user
 
 from .executor import binder_prompt, executor_prompt, strip_blocker
@@ -69,26 +79,39 @@ async def _run_call_step(durable: Durable, state: PlanningState, step: Step, too
     assert step.call is not None
     tries = _Attempts()
     planned = {name: value for name, value in (step.call.arguments or {}).items() if value is not None}
-    try:
-        given: JSONObject = resolve(planned, state.outputs)
-    except MissingReference as error:
-        given, tries.error = {}, str(error)
+    given, missing = _resolve_each(planned, state.outputs)
+    tries.error = "; ".join(missing.values()) or None
     open_arguments = [name for name in tool["required"] if name not in given]
-    if open_arguments and not state.trace and not tries.error and not planned:
+    if not missing.keys() <= set(tool["required"]):
+        return await _run_open_step(durable, state, step, tries)
+    if open_arguments and not state.trace and not planned:
         return await _run_open_step(durable, state, step)
     for _ in range(2):
         arguments = await _bind(durable, state, step, tool, given, tries) if open_arguments else given
         if arguments is None or _was_tried(arguments, tries):
             break
         call = await _make_call(durable, state, step, tool, arguments, tries)
-        if call is None or call.ok:
+        if call is None or call.ok or state.meter.reached:
             return _call_result(step, tries, call)
         text = _text(call)
         tries.error = f"{step.call.tool}({encode(arguments).decode()}) failed: {text}"
         if tool["once"] or not set(quoted(text)).difference(map(str, arguments.values())):
             break
-        given, open_arguments = {}, tool["required"]
+        open_arguments = tool["required"]
+        given = {name: value for name, value in arguments.items() if name not in open_arguments}
     return await _run_open_step(durable, state, step, tries)
+
+
+def _resolve_each(arguments: JSONObject, outputs: dict[str, JSONObject]) -> tuple[JSONObject, dict[str, str]]:
+    """The arguments with their references replaced, and for each that leads nowhere why."""
+    given: JSONObject = {}
+    missing: dict[str, str] = {}
+    for name, value in arguments.items():
+        try:
+            given[name] = resolve(value, outputs)
+        except MissingReference as error:
+            missing[name] = str(error)
+    return given, missing
 
 
 def _was_tried(arguments: JSONObject, tries: _Attempts) -> bool:
@@ -110,13 +133,7 @@ async def _bind(
     }
     talk = Talk("binder", f"step/{step.id}/bind{len(tries.calls)}/", step.id, repairs=1, request={"bind": bind})
     talk.say(to_json(user(binder_prompt(state.goal, step, tool["line"], state.trace, tries.error))))
-    try:
-        await converse(durable, talk, state.meter)
-    except AuthError:
-        raise
-    except ReplanError as error:
-        tries.error = str(error)
-        return None
+    tries.error = await attempt(durable, talk, state.meter) or tries.error
     return talk.output if talk.ended == "answered" else None
 
 
@@ -144,11 +161,10 @@ async def _make_call(
 
 def _call_result(step: Step, tries: _Attempts, call: Call | None) -> StepResult:
     uses = tuple(map(_use, tries.calls))
-    if call is None:
-        return StepResult(step=step, kind="direct", summary="Cancelled.", calls=uses, blocked=True, cancelled=True)
-    return StepResult(
-        step=step, kind="direct", summary=_text(call), calls=uses, outputs={"result": _value(call)}, blocked=False
-    )
+    if call is None or not call.ok:
+        summary = "Cancelled." if call is None else _text(call)
+        return StepResult(step=step, kind="direct", summary=summary, calls=uses, blocked=True, cancelled=call is None)
+    return StepResult(step=step, kind="direct", summary=_text(call), calls=uses, outputs={"result": _value(call)})
 
 
 async def _run_open_step(
