@@ -1,4 +1,4 @@
-"""Random programs, interrupted at random points: a resumed run decides the same, and repeats only what was in flight."""
+"""Programs interrupted at random points: a resumed run decides the same, and repeats what was in flight only."""
 
 import asyncio
 import tempfile
@@ -117,7 +117,6 @@ async def drive(journal: Journal, script: Any, budgets: list[int]) -> None:
         assert events[: len(told)] == told
         told = events
         run = await journal.open("r1", wiring=wiring)
-    in_flight = world.begun - Counter(dict.fromkeys(known, 1))
     before = Counter(world.begun)
     log = await program(run, run.info.input)
     await run.finish("complete", log)

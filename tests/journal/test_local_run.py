@@ -481,6 +481,8 @@ async def test_artifacts_in_memory_go_with_the_run(memory: MemoryJournal, bench:
     assert path.read_bytes() == b"x"
     await run.release()
     assert not path.parent.exists()
+    with pytest.raises(JournalError, match="can keep no more artifacts"):
+        run.keep(b"x", "text/plain")
 
 
 async def test_artifacts_of_sqlite_lie_beside_the_journal(sqlite: SqliteJournal, bench: Any):

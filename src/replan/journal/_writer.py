@@ -158,7 +158,7 @@ class Writer:
     def _give_up(self, client: Client) -> None:
         try:
             self._tables.give_up(client.holding)
-        except JournalError as error:
+        except Exception as error:  # noqa: BLE001  # one run must not end the thread of all
             _log.warning("run %r stays taken until its lease expires: %s", client.holding.run_id, error)
 
     def _due(self) -> list[Client]:
@@ -172,7 +172,8 @@ class Writer:
         except Exception as error:  # noqa: BLE001  # it is the caller's
             _post(job.loop, _settle, job.future, error)
         else:
-            _post(job.loop, self._hand_over, job, value)
+            if not _post(job.loop, self._hand_over, job, value) and job.undo is not None:
+                job.undo(self._tables, value)
 
     def _hand_over(self, job: _Job, value: Any) -> None:
         if not job.future.cancelled():

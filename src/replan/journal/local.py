@@ -69,7 +69,7 @@ class LocalRun:
         self._closing = False
         self._ending: asyncio.Task[None] | None = None
         self._end_status: RunStatus | None = None
-        self._artifacts = ArtifactFolder(wiring.artifacts or log.artifacts)
+        self._artifacts = ArtifactFolder(wiring.artifacts or log.artifacts, synced=log.durable)
         log.on_failure, log.on_answer = self._ledger.fail, self._answer
 
     def start(self, step: str, args: JSON, *, key: str, once: bool = False) -> None:
@@ -144,7 +144,7 @@ class LocalRun:
         return self._now
 
     async def emit(self, event: JSON) -> None:
-        """See `Durable.emit`. What was emitted before a resume is dropped; listeners hear of plans again."""
+        """See `Durable.emit`; events are objects with a `type`. What was emitted before a resume is dropped; listeners hear of plans again."""
         if self._ledger.failure is not None:
             raise self._ledger.failure
         self._position += 1
@@ -376,7 +376,7 @@ class LocalRun:
             await self._stop(tasks)
             await self._log.end(status, result, error, self._handed)
         finally:
-            self._artifacts.remove()
+            self._artifacts.close()
 
     async def _stop(self, tasks: dict[asyncio.Task[None], str]) -> None:
         for task in tasks:

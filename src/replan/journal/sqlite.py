@@ -83,7 +83,7 @@ class SqliteJournal:
         Raises `RunNotFound`, or `JournalError` where no such item is open.
         """
         row = await self._writer.run(lambda tables: tables.answer(run_id, key, value))
-        for log in self._open:
+        for log in list(self._open):
             if log.holding.row == row:
                 log.loop.call_soon_threadsafe(log.on_answer, key, value)
 
