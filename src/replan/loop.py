@@ -80,8 +80,11 @@ class Call:
 
     def answer(self, text: str) -> None:
         """Give the call an error result that the runtime wrote."""
-        self.result = to_json(ToolResult(self.call_id, self.tool, (Text(text),), is_error=True))
-        self.entry = self.result
+        self.result = self.entry = self.error(text)
+
+    def error(self, text: str) -> JSONObject:
+        """An error result for the call."""
+        return to_json(ToolResult(self.call_id, self.tool, (Text(text),), is_error=True))
 
 
 @dataclass(slots=True)
@@ -125,12 +128,10 @@ class Talk:
         """Count the failure of a call."""
         self.failures[call.signature] = self.failures.get(call.signature, 0) + 1
 
-    def repair(self) -> None:
-        """Make the history valid when the conversation was left in the middle of a turn."""
-        for call in self.calls:
-            if call.result is None:
-                call.answer("Interrupted before it had a result.")
-        _close_turn(self)
+    def history(self) -> list[JSONObject]:
+        """The messages, made valid where the conversation is in the middle of a turn; it may go on after this."""
+        open_turn = [call.result or call.error("Interrupted before it had a result.") for call in self.calls]
+        return [*self.messages, *open_turn]
 
 
 async def converse(durable: Durable, talk: Talk, meter: Meter) -> None:
@@ -397,10 +398,7 @@ class AgentState:
     @property
     def messages(self) -> list[JSONObject]:
         """The history as JSON, valid also in the middle of a turn."""
-        if self.talk is None:
-            return []
-        self.talk.repair()
-        return self.talk.messages
+        return self.talk.history() if self.talk else []
 
 
 async def run(durable: Durable, task: JSONObject, state: AgentState) -> None:
