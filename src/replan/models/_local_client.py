@@ -1,7 +1,7 @@
-"""The parent's side of the embedded model: one worker process for each file of weights, shared by every thread and event loop.
+"""The parent's side of the embedded model: one worker process, shared by every thread and event loop.
 
-A worker is started on the first request and stopped when the last model that used it is closed, at the interpreter's exit, or when
-it does not obey. Three threads serve it, so that no event loop ever waits for a pipe.
+A worker is started on the first request and stopped when the last model that used it is closed, at the interpreter's
+exit, or when it does not obey. Three threads serve it, so that no event loop ever waits for a pipe.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -34,8 +35,8 @@ _ids = itertools.count(1)
 class Exchange:
     """One request on its way: `receive` gives the worker's messages about it, in order.
 
-    Besides the worker's own there is `{"lost": reason, "blame": bool, "closed": bool}` when the process ended: `blame` when this request
-    was running then, or the model never got loaded, `closed` when it was stopped on purpose.
+    Besides the worker's own there is `{"lost": reason, "blame": bool, "closed": bool}` when the process ended: `blame`
+    when this request was running then, or the model never got loaded, `closed` when it was stopped on purpose.
     """
 
     def __init__(self, body: JSONObject) -> None:
@@ -47,7 +48,7 @@ class Exchange:
         self._messages: asyncio.Queue[JSONObject] = asyncio.Queue()
 
     async def receive(self, timeout: float) -> JSONObject:
-        """The next message. Raises `TimeoutError` when a request that runs shows no sign of life for `timeout` seconds."""
+        """The next message. Raises `TimeoutError` when a request that runs is silent for `timeout` seconds."""
         if not self.started:
             return await self._messages.get()
         async with asyncio.timeout(timeout):
@@ -65,7 +66,7 @@ class Exchange:
 
 
 class Worker:
-    """A worker process and the threads that talk to it. Its users are the models that must be closed before it may end."""
+    """A worker process and the threads that talk to it. Its users are the models that hold it."""
 
     def __init__(self, model: Path, n_ctx: int) -> None:
         self.users: WeakSet[Any] = WeakSet()
@@ -131,15 +132,15 @@ class Worker:
         _end(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        group: dict[str, Any] = {"start_new_session": True}
-        if sys.platform == "win32":
-            group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-        self._process = process = subprocess.Popen(
+        # A terminal's interrupt is for the parent: the worker is in a session, or on Windows a group, of its own.
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP if sys.platform == "win32" else 0
+        self._process = process = subprocess.Popen(  # noqa: S603  # our own command
             [sys.executable, "-P", "-u", str(_SCRIPT), json.dumps(self._options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            **group,
+            start_new_session=True,
+            creationflags=flags,
         )
         self.pid = process.pid
         errors = threading.Thread(target=self._read_errors, args=(process,), name="replan-local-err", daemon=True)
@@ -188,7 +189,7 @@ class Worker:
                 self._deadlines.pop(exchange.id, None)
 
     def _lose(self, reason: str) -> None:
-        self._finish({"lost": reason})
+        self._finish({"lost": "it was closed" if self._closing else reason})
 
     def _finish(self, message: JSONObject) -> None:
         with self._lock:
@@ -223,10 +224,8 @@ def _write(process: subprocess.Popen[bytes], message: JSONObject) -> bool:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
-    try:
+    with suppress(OSError):
         process.stdin.close()
-    except OSError:
-        pass
     try:
         process.wait(_STOP_GRACE)
     except subprocess.TimeoutExpired:
@@ -272,7 +271,7 @@ def worker_for(model: Path, n_ctx: int, user: object) -> Worker:
 
 
 def release(user: object) -> None:
-    """Give up a user's hold; stops the workers that nobody holds any more. Waits for their end, a few seconds at most."""
+    """Give up a user's hold and stop the workers that nobody holds any more; waits for their end, a few seconds."""
     with _workers.lock:
         for worker in _workers.by_model.values():
             worker.users.discard(user)

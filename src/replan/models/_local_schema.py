@@ -1,17 +1,17 @@
 """JSON schemas as the engine's grammar takes them.
 
-The engine (llguidance) covers most of JSON schema, but generates without any constraint when a schema has something that it refuses.
-So only what it is known to hold is passed on, references are resolved, and what cannot be expressed is left out: the result
-allows more than the schema did, never something of another shape.
+The engine (llguidance) covers most of JSON schema, but generates without any constraint when a schema has something
+that it refuses. So only what it is known to hold is passed on, references are resolved, and what cannot be expressed is
+left out: the result allows more than the schema did, never something of another shape.
 """
 
 import json
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 from replan.encoding import JSON, JSONObject
 
-__all__ = ["clean", "grammar"]
+__all__ = ["clean", "grammar", "is_list", "is_object"]
 
 _TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
 _FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "ipv6")
@@ -34,8 +34,8 @@ def grammar(schema: JSONObject) -> str:
 def clean(schema: JSONObject, *, strict: bool = True, prefix: str = "") -> JSONObject:
     """The schema in the part of the language that the engine knows.
 
-    With `strict=False` only types, properties, constants and choices are kept, for a schema that the engine refuses in spite of all. What is
-    referred to stands in `$defs`, under names that begin with `prefix`.
+    With `strict=False` only types, properties, constants and choices are kept, for a schema that the engine refuses in
+    spite of all. What is referred to stands in `$defs`, under names that begin with `prefix`.
     """
     cleaner = _Cleaner(schema, strict=strict, prefix=prefix)
     cleaned = cleaner.clean(schema)
@@ -54,7 +54,7 @@ class _Cleaner:
         """The cleaned schema, or `_NOTHING` where no value fulfils it."""
         if schema is False:
             return _NOTHING
-        if not isinstance(schema, dict):
+        if not is_object(schema):
             return {}
         if "$ref" in schema:
             return self._reference(schema["$ref"])
@@ -88,50 +88,46 @@ class _Cleaner:
         return {"$ref": f"#/$defs/{self._names[pointer]}"}
 
     def _merged(self, schema: JSONObject) -> JSONObject:
-        if not isinstance(schema.get("allOf"), list):
+        if not is_list(schema.get("allOf")):
             return schema
         merged: JSONObject = {}
-        for part in ({k: v for k, v in schema.items() if k != "allOf"}, *schema["allOf"]):
-            part = _follow(self._root, part["$ref"]) if isinstance(part, dict) and "$ref" in part else part  # noqa: PLW2901  # the same part, resolved
-            if not isinstance(part, dict):
-                continue
-            part = self._merged(part)  # noqa: PLW2901  # the same part, flattened
-            properties = {**merged.get("properties", {}), **part.get("properties", {})}
-            required = [*merged.get("required", []), *part.get("required", [])]
-            merged = {**merged, **part, "properties": properties, "required": required}
-        for key in ("properties", "required"):
-            if not merged.get(key):
-                merged.pop(key, None)
+        for part in ({key: value for key, value in schema.items() if key != "allOf"}, *schema["allOf"]):
+            merged = _united(merged, self._merged(self._resolved(part)))
         return merged
+
+    def _resolved(self, schema: JSON) -> JSONObject:
+        if is_object(schema) and "$ref" in schema:
+            schema = _follow(self._root, schema["$ref"])
+        return schema if is_object(schema) else {}
 
     def _type(self, schema: JSONObject) -> JSONObject:
         kind = schema.get("type")
-        if isinstance(kind, list):
+        if is_list(kind):
             known = [name for name in kind if name in _TYPES]
             return {"type": known} if known else {}
         if kind in _TYPES:
             return {"type": kind}
-        return {"type": "object"} if isinstance(schema.get("properties"), dict) else {}
+        return {"type": "object"} if is_object(schema.get("properties")) else {}
 
     def _object(self, schema: JSONObject) -> Any:
         properties = schema.get("properties")
         more = schema.get("additionalProperties")
-        if not isinstance(properties, dict) or not properties:
-            return {"additionalProperties": self.clean(more)} if isinstance(more, dict) else {}
+        if not is_object(properties) or not properties:
+            return {"additionalProperties": self.clean(more)} if is_object(more) else {}
         required = [name for name in schema.get("required") or () if name in properties]
         cleaned = {name: self.clean(value) for name, value in properties.items()}
         if any(cleaned[name] is _NOTHING for name in required):
             return _NOTHING
         cleaned = {name: value for name, value in cleaned.items() if value is not _NOTHING}
-        extra = self.clean(more) if isinstance(more, dict) else more is True
+        extra = self.clean(more) if is_object(more) else more is True
         return {"properties": cleaned, "required": required, "additionalProperties": extra}
 
     def _array(self, schema: JSONObject) -> JSONObject:
         items, prefix = schema.get("items"), schema.get("prefixItems")
-        if isinstance(items, list):
+        if is_list(items):
             items, prefix = schema.get("additionalItems"), items
         cleaned: JSONObject = {}
-        if isinstance(prefix, list) and prefix:
+        if is_list(prefix) and prefix:
             cleaned["prefixItems"] = [{} if (part := self.clean(item)) is _NOTHING else part for item in prefix]
         if items is not None:
             part = self.clean(items)
@@ -157,10 +153,28 @@ class _Cleaner:
 
     def _choice(self, schema: JSONObject) -> Any:
         branches = schema.get("anyOf") or schema.get("oneOf")
-        if not isinstance(branches, list):
+        if not is_list(branches):
             return {}
         cleaned = [part for branch in branches if (part := self.clean(branch)) is not _NOTHING]
         return {"anyOf": cleaned} if cleaned else _NOTHING
+
+
+def _united(first: JSONObject, second: JSONObject) -> JSONObject:
+    united = {**first, **second}
+    if properties := {**first.get("properties", {}), **second.get("properties", {})}:
+        united["properties"] = properties
+        united["required"] = [*first.get("required", ()), *second.get("required", ())]
+    return united
+
+
+def is_object(value: JSON) -> TypeGuard[JSONObject]:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: JSON) -> TypeGuard[list[Any]]:
+    """Whether a JSON value is a list."""
+    return isinstance(value, list)
 
 
 def _is_number(value: JSON) -> bool:
@@ -183,7 +197,7 @@ def _follow(root: JSONObject, pointer: JSON) -> JSON:
     target: Any = root
     for key in pointer[1:].split("/")[1:]:
         key = key.replace("~1", "/").replace("~0", "~")  # noqa: PLW2901  # the same key, unescaped
-        if not isinstance(target, dict) or key not in target:
+        if not is_object(target) or key not in target:
             return None
         target = target[key]
     return target

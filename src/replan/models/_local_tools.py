@@ -1,8 +1,8 @@
 """Tools for a model that cannot call any: one constrained JSON object stands for a call or for the answer.
 
-A small model does not keep to a native tool-call format, but it does choose well between `{"tool": ..., "arguments": ...}` and
-`{"answer": ...}` when the grammar leaves nothing else. Here a conversation becomes the texts of such a dialogue, and a reply of this form
-becomes a message like any other model's.
+A small model does not keep to a native tool-call format, but it does choose well between `{"tool": ..., "arguments":
+...}` and `{"answer": ...}` when the grammar leaves nothing else. Here a conversation becomes the texts of such a
+dialogue, and a reply of this form becomes a tool call or a text like any other model's.
 """
 
 import json
@@ -14,7 +14,7 @@ from replan.encoding import JSON, JSONObject, encode
 from replan.messages import Assistant, Message, Refusal, Text, ToolCall, ToolResult, User
 from replan.model import ToolSpec
 
-from ._local_schema import clean
+from ._local_schema import clean, is_list, is_object
 
 __all__ = ["AnswerText", "calls_so_far", "chat", "read_call", "reply_schema", "tool_guide", "untried"]
 
@@ -89,17 +89,17 @@ def untried(tools: Sequence[ToolSpec], calls: Sequence[ToolCall]) -> list[ToolSp
     left: list[ToolSpec] = []
     for tool in tools:
         used = [call.arguments for call in calls if call.name == tool.name]
-        properties = tool.parameters.get("properties") or {}
+        properties: JSONObject = tool.parameters.get("properties") or {}
         if not used or len(properties) > 1:
             left.append(tool)
         elif properties:
-            left += _without(tool, *properties, used)
+            left += _without(tool, next(iter(properties)), used)
     return left
 
 
 def _without(tool: ToolSpec, name: str, used: Sequence[JSONObject]) -> list[ToolSpec]:
     schema = tool.parameters["properties"][name]
-    if not isinstance(schema, dict) or not isinstance(schema.get("enum"), list):
+    if not is_object(schema) or not is_list(schema.get("enum")):
         return [tool]
     values = [value for value in schema["enum"] if {name: value} not in used]
     parameters = {**tool.parameters, "properties": {name: {**schema, "enum": values}}}
@@ -128,10 +128,10 @@ class AnswerText:
 
 def read_call(reply: JSON) -> ToolCall | None:
     """The tool call that a reply stands for."""
-    if not isinstance(reply, dict) or not isinstance(reply.get("tool"), str):
+    if not is_object(reply) or not isinstance(reply.get("tool"), str):
         return None
     arguments = reply.get("arguments")
-    return ToolCall(f"call_{secrets.token_hex(8)}", reply["tool"], arguments if isinstance(arguments, dict) else {})
+    return ToolCall(f"call_{secrets.token_hex(8)}", reply["tool"], arguments if is_object(arguments) else {})
 
 
 def _closed(properties: JSONObject) -> JSONObject:
@@ -167,12 +167,12 @@ def _plain(text: str) -> str:
 
 def _signature(parameters: JSONObject) -> str:
     required = parameters.get("required") or ()
-    properties = parameters.get("properties") or {}
+    properties: JSONObject = parameters.get("properties") or {}
     return ", ".join(f"{name}{'' if name in required else '?'}: {_kind(schema)}" for name, schema in properties.items())
 
 
 def _kind(schema: JSON) -> str:
-    if not isinstance(schema, dict):
+    if not is_object(schema):
         return "any"
     if choices := schema.get("enum"):
         kind = "|".join(encode(choice).decode() for choice in choices[:12])

@@ -1,6 +1,5 @@
 """One call of the embedded model: what it is asked, and what its reply means."""
 
-import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,7 +7,7 @@ from replan.encoding import JSON, JSONObject, decode, encode
 from replan.messages import Assistant, Message, Text, ToolCall, ToolResult, User
 from replan.model import FinishReason, ModelRequest, ToolSpec
 
-from ._local_schema import clean, grammar
+from ._local_schema import clean, grammar, is_object
 from ._local_tools import AnswerText, calls_so_far, chat, read_call, reply_schema, tool_guide, untried
 
 __all__ = ["Ask", "Reply", "first_ask", "next_ask"]
@@ -18,9 +17,9 @@ _TEXT: JSONObject = {"type": "string"}
 
 @dataclass(frozen=True)
 class Ask:
-    """What one reply may be: a call of one of `tools`, an answer of the schema `answer` (None: no answer), or free text when `schema` is None.
+    """What one reply may be: a call of one of `tools`, an answer of the schema `answer`, or free text without either.
 
-    `repeats` counts how often the model has just repeated a call, `strict` is unset when the engine refused the full schema.
+    `repeats` counts how often the model has just repeated a call, `strict` is unset when the engine refused the schema.
     """
 
     request: ModelRequest
@@ -78,7 +77,7 @@ class Reply:
         self.refused = False
 
     def feed(self, piece: str) -> str:
-        """Take in a piece; gives the text that can be shown. Sets `refused` when the engine does not keep to the schema."""
+        """Take in a piece; gives the text to show. Sets `refused` when the engine does not keep to the schema."""
         self._text += piece
         if self._ask.schema is not None and not _begins(self._text, self._ask.schema):
             self.refused = True
@@ -108,7 +107,7 @@ class Reply:
             return _said(self._text), finish
         if self.call is not None:
             return Assistant((self.call,)), "tool_calls"
-        if isinstance(self.value, dict) and "answer" in self.value:
+        if is_object(self.value) and "answer" in self.value:
             answer = self.value["answer"]
             return _said(answer if isinstance(answer, str) else encode(answer).decode()), finish
         partial = AnswerText().feed(self._text)
@@ -129,7 +128,10 @@ def first_ask(request: ModelRequest) -> Ask:
 
 
 def next_ask(request: ModelRequest, ask: Ask, reply: Reply) -> Ask | None:
-    """What to ask after this reply, if it is not good: a call that was made before is refused, at last by leaving only the answer."""
+    """What to ask after this reply, if it is not good.
+
+    A call that was made before is asked to be another one; when it comes again, only the answer is left.
+    """
     if reply.refused:
         return replace(ask, strict=False) if ask.strict else None
     if reply.call is None or not _made_before(reply.call, request):

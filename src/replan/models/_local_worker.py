@@ -1,9 +1,10 @@
 """The process that holds the embedded model. It is started by its file name and imports nothing of Replan.
 
-Lines of JSON come in by stdin: `{"id": 1, "body": {...}}` is a request (the body of a chat completion), `{"cancel": 1}` ends one. Lines of
-JSON go out by stdout: `{"ready": true}` or `{"fatal": text}` once, then for each request `{"id": 1}` with `started`, `progress` (tokens of the
-prompt that are read, and of all), `text`, and at its end `done`, `error` or `cancelled`. Requests run one after the other: on few cores two
-at once are no faster together. The end of stdin ends the process, whatever it is doing; on Linux the death of its parent does too.
+Lines of JSON come in by stdin: `{"id": 1, "body": {...}}` is a request (the body of a chat completion), `{"cancel": 1}`
+ends one. Lines of JSON go out by stdout: `{"ready": true}` or `{"fatal": text}` once, then for each request `{"id": 1}`
+with `started`, `progress` (tokens of the prompt that are read, and of all), `text`, and at its end `done`, `error` or
+`cancelled`. Requests run one after the other: on few cores two at once are no faster together. The end of stdin ends
+the process, whatever it is doing; on Linux the death of its parent does too.
 """
 
 import ctypes
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +81,11 @@ class Output:
 def load(options: dict[str, Any]) -> Any:
     """The engine with the model loaded, reachable by this process only.
 
-    The engine insists on a listening socket: it gets a Unix socket in a private folder that is removed at once (where that cannot be,
-    a port of this machine), and a random key that nobody knows.
+    The engine insists on a listening socket: it gets a Unix socket in a private folder that is removed at once (where
+    that cannot be, a port of this machine), and a random key that nobody knows.
     """
-    import xllamacpp
-
-    params = xllamacpp.CommonParams()
+    engine: Any = import_module("xllamacpp")
+    params = engine.CommonParams()
     params.model.path = options["model"]
     params.n_ctx, params.n_parallel = options["n_ctx"], 1
     params.n_batch = params.n_ubatch = _BATCH
@@ -99,7 +100,7 @@ def load(options: dict[str, Any]) -> Any:
         socket = str(Path(folder, "s.sock"))
         if os.name == "posix" and len(os.fsencode(socket)) <= _SOCKET_PATH:
             params.hostnames = [socket]
-        return xllamacpp.Server(params)
+        return engine.Server(params)
 
 
 class Answer:

@@ -37,10 +37,10 @@ MAX_OUTPUT_TOKENS = 1024
 
 
 class LocalModel:
-    """The embedded model, `local:qwen2.5-coder-1.5b`. All instances in a process share one worker, which takes one request at a time.
+    """The embedded model, `local:qwen2.5-coder-1.5b`.
 
-    Raises `MissingDependency` without the engine and `ConfigError` without the weights. `close` ends the worker when no other instance
-    has used it.
+    All instances in a process share one worker, which takes one request at a time; `close` ends it when no other
+    instance has used it. Raises `MissingDependency` without the engine and `ConfigError` without the weights.
     """
 
     def __init__(self, name: str, settings: ModelSettings | None = None) -> None:
@@ -200,12 +200,12 @@ class _Lost(Exception):
 
 
 def _end(done: JSONObject) -> _End:
-    counts = done.get("usage") or {}
-    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+    counts: JSONObject = done.get("usage") or {}
+    details: JSONObject = counts.get("prompt_tokens_details") or {}
     usage = Usage(
         input_tokens=counts.get("prompt_tokens", 0),
         output_tokens=counts.get("completion_tokens", 0),
-        cached_input_tokens=cached,
+        cached_input_tokens=details.get("cached_tokens", 0),
         estimated=not counts,
     )
     return _End(done.get("finish") == "length", usage)
