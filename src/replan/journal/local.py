@@ -144,7 +144,7 @@ class LocalRun:
         return self._now
 
     async def emit(self, event: JSON) -> None:
-        """See `Durable.emit`; events are objects with a `type`. A replay drops what was emitted, but tells of plans again."""
+        """See `Durable.emit`; events are objects with a `type`. A replay drops what was told, but tells plans again."""
         if self._ledger.failure is not None:
             raise self._ledger.failure
         self._position += 1
