@@ -20,6 +20,7 @@ def load_env_file(path: str | None) -> None:
         text = Path(path).expanduser().read_text("utf-8-sig")
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"the env file {path!r} cannot be read: {error}") from error
+    found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.strip().removeprefix("export ").strip()
         if not words or words.startswith("#"):
@@ -27,7 +28,9 @@ def load_env_file(path: str | None) -> None:
         name, equals, value = (part.strip() for part in words.partition("="))
         if not equals or not name.isidentifier() or "\0" in value:
             raise ConfigError(f"line {number} of the env file {path!r} is no NAME=VALUE")
-        os.environ.setdefault(name, _unquoted(value))
+        found[name] = _unquoted(value)
+    for name, value in found.items():
+        os.environ.setdefault(name, value)
 
 
 def _unquoted(value: str) -> str:
