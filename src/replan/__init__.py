@@ -4,10 +4,10 @@ from ._version import __version__
 from .agent import Agent, PlanningAgent
 from .errors import ReplanError
 from .messages import Message, user
-from .model import Model
+from .model import Model, Stages
 from .planning import Plan, Step, StepResult
 from .run import PlanningResult, Run, RunResult, current_run
-from .settings import Limits, ModelSettings, Planning, Stages
+from .settings import Limits, ModelSettings, Planning
 from .tool import Tool, ToolContext, ToolError
 from .tools import tool
 from .usage import Usage

@@ -20,16 +20,16 @@ from . import events, loop
 from .effects import Services, Stage, text_watch
 from .encoding import JSON, JSONObject, clean_text
 from .errors import ConfigError
-from .journal import InboxItem, Journal, LocalRun, MemoryJournal, RunStatus, Wiring, check_run_id
+from .journal import InboxItem, Journal, LocalRun, RunStatus, Wiring, check_run_id, open_journal
 from .messages import Message, repaired, to_json
-from .model import Model
+from .model import Model, Stages
 from .models import default_model, resolve
 from .output import TypedOutput
 from .planning import loop as planning_loop
 from .planning.stages import planning_stages
 from .planning.state import PlanningState
 from .run import EventHandler, Launch, PlanningResult, Run, RunResult, StepStartHandler
-from .settings import Limits, ModelSettings, Planning, Stages
+from .settings import Limits, ModelSettings, Planning
 from .tool import Tool, ToolInfo
 from .tools import Toolbox
 
@@ -62,7 +62,7 @@ class _Agent(Generic[ResultT]):
         name: str,
     ) -> None:
         self.name = name
-        self._native = Toolbox(tools)
+        self._native = Toolbox(tools).check()
         self._mcp_config = mcp_servers
         self._fail_on_no_tools = fail_on_no_tools
         self._servers: McpServers | None = None
@@ -285,7 +285,7 @@ class _Agent(Generic[ResultT]):
     def _open_journal(self) -> Journal:
         self._check_open()
         if self._journal is None:
-            self._journal = _journal(self._journal_source)
+            self._journal = open_journal(self._journal_source)
         return self._journal
 
     def _check_open(self) -> None:
@@ -525,15 +525,6 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
             revisions=state.revisions,
         )
 
-
-def _journal(source: str | Path | Journal | None) -> Journal:
-    if source is None:
-        return MemoryJournal()
-    if isinstance(source, (str, Path)):
-        from .journal.sqlite import SqliteJournal
-
-        return SqliteJournal(source)
-    return source
 
 
 def _infos(toolbox: Toolbox) -> tuple[ToolInfo, ...]:

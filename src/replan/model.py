@@ -1,6 +1,7 @@
 """The model seam: one method, `Model.stream`, and what goes through it."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -21,6 +22,7 @@ __all__ = [
     "ModelRequest",
     "OutputSchema",
     "Retry",
+    "Stages",
     "TextDelta",
     "ThinkingDelta",
     "ToolSpec",
@@ -147,3 +149,12 @@ class Model(Protocol):
     async def close(self) -> None:
         """Release what this model alone holds. May be called twice."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """A model for a stage, where it is not the agent's own. The replanner uses the planner's."""
+
+    planner: str | Model | None = None
+    executor: str | Model | None = None
+    synthesizer: str | Model | None = None

@@ -169,10 +169,7 @@ class Run(Generic[ResultT]):
         return self._task.done()
 
     def cancel_step(self, step_id: str) -> None:
-        """Stop one step of a plan; it counts as blocked and the run goes on.
-
-        Steps that are not running are not affected by it.
-        """
+        """Stop one step of a plan, whether it runs or comes later; it counts as blocked, and the run goes on."""
         if self._session and not self._task.done():
             self._session.cancel_prefix(f"step/{step_id}/")
 

@@ -6,9 +6,8 @@ from typing import Any, Literal, TypeAlias
 
 from .encoding import JSONObject
 from .errors import ConfigError
-from .model import Model
 
-__all__ = ["Limits", "ModelSettings", "Planning", "ReplanTrigger", "Stages", "ToolSelection"]
+__all__ = ["Limits", "ModelSettings", "Planning", "ReplanTrigger", "ToolSelection"]
 
 ToolSelection: TypeAlias = Literal["all", "plan-narrowed"]
 ReplanTrigger: TypeAlias = Literal["failure", "always"] | Callable[[Any], bool | Awaitable[bool]]
@@ -55,15 +54,6 @@ class ModelSettings:
     timeout: float = 120.0
     max_retries: int = 3
     options: JSONObject = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stages:
-    """A model for a stage, where it is not the agent's own. The replanner uses the planner's."""
-
-    planner: str | Model | None = None
-    executor: str | Model | None = None
-    synthesizer: str | Model | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

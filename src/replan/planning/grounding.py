@@ -7,6 +7,7 @@ time zone, the code of a currency) stays free in calls that only read.
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from replan.encoding import JSON, JSONObject, is_list, is_object
 from replan.tool import ToolInfo
@@ -138,18 +139,25 @@ def plan_arguments(info: ToolInfo, goal: str) -> JSONObject:
     root = info.parameters
     properties: JSONObject = root.get("properties") or {}
     required = [name for name in properties if name in root.get("required", ())]
-    found = {name: {"anyOf": [*_planned(schema, info, goal), {"type": "null"}]} for name, schema in properties.items()}
+    found = {name: _or_null(_planned(name, schema, info, goal)) for name, schema in properties.items()}
     return {"type": "object", "properties": found, "required": required, "additionalProperties": False}
 
 
-def _planned(schema: JSONObject, info: ToolInfo, goal: str) -> list[JSONObject]:
+def _or_null(schemas: list[JSONObject]) -> JSONObject:
+    return {"anyOf": [*schemas, {"type": "null"}]} if schemas else {"type": "null"}
+
+
+def _planned(name: str, schema: JSONObject, info: ToolInfo, goal: str) -> list[JSONObject]:
+    """What a plan may write for an argument. Texts to be composed, and whatever is written or sent, wait for the results."""
+    if not info.read_only or _FREE_NAMES.search(name):
+        return []
     if "enum" in schema or "const" in schema:
         return [schema]
     match _type(schema):
         case "string":
-            names = spans(goal)
-            if info.read_only and _only_model_knows(schema, names):
-                return [{"type": "string", "maxLength": 60}]
+            names, examples = spans(goal), _examples(schema)
+            if examples and not (names := _of_shape(schema, names)):
+                return [{"type": "string", "maxLength": 60}] if _only_model_knows(examples) else []
             return [{"enum": names}] if names else []
         case "integer" | "number":
             known = [n for n in numbers(goal) if _type(schema) == "number" or isinstance(n, int)]
@@ -192,9 +200,10 @@ def _bound(
         if _FREE_NAMES.search(name):
             return schema
         offered: list[JSON] = [leaf for leaf in found if isinstance(leaf, str)]
-        if info.read_only and _only_model_knows(schema, [*map(str, offered), *spans(goal)]):
+        shaped = _of_shape(schema, [*offered, *spans(goal)])
+        if not shaped and info.read_only and _only_model_knows(_examples(schema)):
             return schema
-        offered = _of_shape(schema, offered) or [*offered, *spans(goal)]
+        offered = shaped or [*offered, *spans(goal)]
     elif kind in ("integer", "number"):
         offered = [leaf for leaf in found if not isinstance(leaf, str)] + [*numbers(goal)]
         offered = [leaf for leaf in offered if kind == "number" or isinstance(leaf, int)]
@@ -228,14 +237,12 @@ def _shape(text: str) -> str:
     return re.sub(r"[A-Z]?[^\W\d_A-Z]+(?:[ _][A-Z]?[^\W\d_A-Z]+)*", "a", text)
 
 
-def _of_shape(schema: JSONObject, offered: Iterable[JSON]) -> list[JSON]:
+def _of_shape(schema: JSONObject, offered: Iterable[JSON]) -> list[Any]:
     shapes = {_shape(example) for example in _examples(schema)}
     return [value for value in offered if isinstance(value, str) and _shape(value) in shapes]
 
 
-def _only_model_knows(schema: JSONObject, known: Iterable[str]) -> bool:
-    """Whether the described form is one that no known value has and that world knowledge can fill: codes and names, not
-    ids.
-    """
-    shapes = {_shape(example) for example in _examples(schema)}
-    return bool(shapes) and not any("9" in shape for shape in shapes) and not any(_shape(k) in shapes for k in known)
+def _only_model_knows(examples: Iterable[str]) -> bool:
+    """Whether values like these can come from world knowledge, as names and codes do, and ids with digits do not."""
+    shapes = {_shape(example) for example in examples}
+    return bool(shapes) and not any("9" in shape for shape in shapes)

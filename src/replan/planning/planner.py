@@ -16,7 +16,7 @@ from .grounding import plan_arguments
 from .plan import make_plan, to_json
 from .prompts import instructions
 
-__all__ = ["catalogue", "history_section", "plan_reader", "plan_schema", "planner_stage", "watch_plan"]
+__all__ = ["catalogue", "history_section", "plan_reader", "plan_schema", "planner_stage", "steps_schema", "watch_plan"]
 
 _HISTORY_TURNS, _HISTORY_CHARS = 8, 1500
 
@@ -84,22 +84,33 @@ def _turn(message: Message) -> str:
 def plan_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> OutputSchema:
     """The JSON schema of a planner's reply.
 
-    Where it is enforced token by token, it offers only real tools and grounded values.
+    Where it is enforced token by token, it offers only real tools and grounded values, and steps only where tools are used.
     """
-    thought: JSONObject = {"type": "string"}
-    steps: JSONObject = {"type": "array", "items": _step_schema(tools)}
-    if profile.constrained:
-        thought["maxLength"] = 200
-        steps = {"type": "array", "items": _grounded_step(tools, args["goal"]), "maxItems": args["max_steps"]}
-    return OutputSchema(
-        "plan",
-        {
-            "type": "object",
-            "properties": {"thought": thought, "steps": steps},
-            "required": ["thought", "steps"],
-            "additionalProperties": False,
-        },
-    )
+    if not profile.constrained:
+        return OutputSchema("plan", _plan_object({"type": "string"}, _names(tools), steps_schema(profile, tools, args)))
+    thought: JSONObject = {"type": "string", "maxLength": 150}
+    none: JSONObject = {"type": "array", "items": {"type": "null"}, "maxItems": 0}
+    if not tools:
+        return OutputSchema("plan", _plan_object(thought, none, none))
+    uses = {**_names(tools), "minItems": 1, "maxItems": 4}
+    steps = {**steps_schema(profile, tools, args), "minItems": 1}
+    return OutputSchema("plan", {"anyOf": [_plan_object(thought, uses, steps), _plan_object(thought, none, none)]})
+
+
+def steps_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> JSONObject:
+    """The JSON schema of a list of steps."""
+    if not profile.constrained:
+        return {"type": "array", "items": _step_schema(tools)}
+    return {"type": "array", "items": _grounded_step(tools, args["goal"]), "maxItems": args["max_steps"]}
+
+
+def _plan_object(thought: JSONObject, uses: JSONObject, steps: JSONObject) -> JSONObject:
+    properties = {"thought": thought, "uses": uses, "steps": steps}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _names(tools: Sequence[ToolInfo]) -> JSONObject:
+    return {"type": "array", "items": {"enum": [info.name for info in tools]} if tools else {"type": "string"}}
 
 
 def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
@@ -108,14 +119,13 @@ def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
         "properties": {"tool": {"type": "string"}, "arguments": {"type": ["object", "null"]}},
         "required": ["tool", "arguments"],
     }
-    names: JSONObject = {"type": "array", "items": {"type": "string"}}
     return {
         "type": "object",
         "properties": {
             "id": {"type": "string", "description": "s1, s2, ..."},
             "description": {"type": "string"},
             "expected_outcome": {"type": "string"},
-            **({"suggested_tools": names, "call": call} if tools else {}),
+            **({"suggested_tools": _names(tools), "call": call} if tools else {}),
         },
         "required": ["id", "description"],
     }

@@ -12,7 +12,7 @@ from replan.tool import ToolInfo
 
 from .executor import results_section
 from .plan import Plan, Step
-from .planner import catalogue, plan_reader, plan_schema
+from .planner import catalogue, plan_reader, steps_schema
 from .prompts import instructions
 from .trace import StepResult
 
@@ -35,7 +35,7 @@ def replanner_stage(model: Model, tools: Sequence[ToolInfo], system_prompt: str,
 
 
 def _schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> OutputSchema:
-    steps = plan_schema(profile, tools, args).schema["properties"]["steps"]
+    steps = steps_schema(profile, tools, args)
     reason: JSONObject = {"type": "string", **({"maxLength": 200} if profile.constrained else {})}
     return OutputSchema(
         "decision",
