@@ -98,6 +98,10 @@ class Engine:
         return [json.loads(line) for line in (self.folder / "bodies").read_text().splitlines()]
 
     @property
+    def rules(self) -> list[dict]:
+        return [json.loads(body["grammar"].split("%json ")[1]) for body in self.bodies if "grammar" in body]
+
+    @property
     def pids(self) -> list[int]:
         return [int(line) for line in (self.folder / "starts").read_text().splitlines()]
 
@@ -200,6 +204,58 @@ async def test_output_is_held_to_its_schema(engine, model, collect):
     assert deltas[-1].message.text == '{"age":3}'
     assert engine.bodies[0]["grammar"].startswith("%llguidance {}\nstart: %json {")
     assert '"age": {"type": "integer"}' in engine.bodies[0]["grammar"]
+
+
+@pytest.mark.parametrize(
+    ("part", "cleaned"),
+    [
+        (
+            {"type": "string", "title": "T", "default": "x", "pattern": r"^\$\{[a-z]+\}$"},
+            {"pattern": r"^\$\{[a-z]+\}$"},
+        ),
+        ({"type": "string", "pattern": r"^(?!a)\w+$"}, {}),
+        ({"type": "string", "pattern": "(", "format": "made-up"}, {}),
+        ({"type": "string", "minLength": 5, "maxLength": 2}, {}),
+        ({"type": "string", "format": "date"}, {"format": "date"}),
+        ({"enum": [1, "a", None], "type": "string"}, {"enum": [1, "a", None], "type": None}),
+        ({"const": {"a": 1}, "description": "d"}, {"const": {"a": 1}, "type": None}),
+        ({"oneOf": [{"type": "null"}, {"enum": []}, False]}, {"anyOf": [{"type": "null"}], "type": None}),
+        ({"type": ["string", "null"], "if": {}, "not": {}}, {"type": ["string", "null"]}),
+        ({"type": "string", "nullable": True}, {"anyOf": [{"type": "string"}, {"type": "null"}], "type": None}),
+        ({"type": "integer", "minimum": 1, "exclusiveMaximum": True}, {"type": "integer", "minimum": 1}),
+        ({"type": "array", "items": [{"type": "null"}]}, {"type": "array", "prefixItems": [{"type": "null"}]}),
+        ({"type": "array", "uniqueItems": True, "maxItems": 2}, {"type": "array", "maxItems": 2}),
+        ({"$ref": "https://example.com/x"}, {"type": None}),
+        (True, {"type": None}),
+    ],
+)
+async def test_schemas_are_told_in_the_engines_words(engine, model, collect, part, cleaned):
+    engine.script('{"value":1}')
+    schema = {"type": "object", "properties": {"value": part}, "required": ["value"]}
+    await collect(model, output=OutputSchema("o", schema))
+    expected = {key: value for key, value in ({"type": "string"} | cleaned).items() if value is not None}
+    assert engine.rules[0]["properties"] == {"value": expected}
+    assert engine.rules[0]["additionalProperties"] is False
+
+
+async def test_references_are_resolved_and_may_be_recursive(engine, model, collect):
+    engine.script('{"children":[]}', '{"tool":"plant","arguments":{}}')
+    tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/a~1b"}}}}
+    schema = {**tree, "$defs": {"a/b": tree, "unused": {}}}
+    await collect(model, output=OutputSchema("tree", schema))
+    assert list(engine.rules[0]["$defs"]) == ["d0"]
+    assert engine.rules[0]["$defs"]["d0"]["properties"]["children"]["items"] == {"$ref": "#/$defs/d0"}
+    await collect(model, tools=(ToolSpec("plant", "", schema), ToolSpec("cut", "", schema)), tool_choice="required")
+    assert list(engine.rules[1]["$defs"]) == ["t0d0", "t1d0"]
+
+
+async def test_parts_that_must_all_hold_become_one(engine, model, collect):
+    engine.script("{}")
+    base = {"type": "object", "properties": {"a": {"type": "null"}}, "required": ["a"]}
+    schema = {"allOf": [{"$ref": "#/$defs/base"}, {"properties": {"b": {"type": "null"}}}], "$defs": {"base": base}}
+    await collect(model, output=OutputSchema("o", schema))
+    assert list(engine.rules[0]["properties"]) == ["a", "b"]
+    assert engine.rules[0]["required"] == ["a"]
 
 
 async def test_a_schema_that_the_engine_refuses_is_loosened(engine, model, collect):

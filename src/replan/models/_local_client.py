@@ -29,6 +29,7 @@ CANCEL_GRACE = 15.0
 
 _STOP_GRACE = 1.0
 _SCRIPT = Path(__file__).with_name("_local_worker.py")
+_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}  # busy waiting makes it up to ten times slower beside other programs
 _ids = itertools.count(1)
 
 
@@ -139,6 +140,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            env=_ENVIRONMENT | os.environ,
             start_new_session=True,
             creationflags=flags,
         )

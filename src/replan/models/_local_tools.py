@@ -44,11 +44,12 @@ def reply_schema(tools: Sequence[ToolSpec], *, answer: JSONObject | None, strict
 def tool_guide(tools: Sequence[ToolSpec], *, answer: bool) -> str:
     """The tools and the form of a reply, for the instructions."""
     lines = [f"- {tool.name}({_signature(tool.parameters)})" + _summary(tool.description, 200, " - ") for tool in tools]
-    rule = 'Reply with one JSON object. To use a tool: {"tool": name, "arguments": {...}}.'
+    rule = 'Reply with one JSON object. {"tool": name, "arguments": {...}} uses a tool, one at a time.'
     if answer:
         rule += (
-            ' When the results give all that is needed, or no tool can help: {"answer": text}.'
-            " Take facts from results, never from memory; use one tool at a time; never repeat a call."
+            ' {"answer": text} ends the work. To do, look up or calculate something, always use the tool for it: you'
+            " know and do nothing by yourself. Answer when the results above hold all that was asked, with the values"
+            " from the results, or when no tool can help. Never repeat a call."
         )
     return "\n".join(["Tools:", *lines, rule])
 

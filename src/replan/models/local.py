@@ -48,9 +48,7 @@ class LocalModel:
             raise MissingDependency("the embedded model needs its engine: pip install 'replan[local]'")
         weights = weights_path()
         if weights is None:
-            raise ConfigError(
-                "the embedded model's weights (1.1 GB) are not here yet; fetch them once: replan model pull"
-            )
+            raise ConfigError("the embedded model's weights (1.1 GB) are missing; fetch them once: replan model pull")
         self._weights = weights
         self._name = name
         self._settings = settings or ModelSettings()
