@@ -207,6 +207,7 @@ class Run(Generic[ResultT]):
         except asyncio.CancelledError as cancelled:
             error = error or cancelled
         self._deliver_end(status, error)
+        launch.ended(self)
         if error is None:
             return launch.result(status)
         raise self._error(error, launch.result(status))
@@ -262,7 +263,8 @@ class Run(Generic[ResultT]):
         """The task has ended, perhaps before its first turn; who wants its error asks `result`."""
         if not task.cancelled():
             task.exception()
-        self._launch.ended(self)
+        if not self._begun:
+            self._launch.ended(self)
         self._news.set()
 
     def _error(self, error: BaseException, result: ResultT) -> BaseException:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -57,9 +58,9 @@ class Ledger:
         return bool(self._unsaved)
 
     def intend(self, entry: Entry, then: Callable[[], None]) -> None:
-        """Write that the step is about to start, then call `then`."""
+        """Write that the step is about to start, then call `then`, in the context of this call."""
         self._log.append(Record("intent", entry.key, entry.step, entry.digest, entry.args, time.time()), full=True)
-        self._after_write(then)
+        self._after_write(partial(copy_context().run, then))
 
     def complete(self, entry: Entry, outcome: Outcome) -> None:
         """Write what became of the entry, then make it ready. A result that is too large becomes a failure."""
