@@ -58,6 +58,7 @@ class Command:
     folder: Path
     environment: dict[str, str]
     capture: pytest.CaptureFixture[str]
+    nowhere: tuple[str, ...] = ("--model", "openai-compatible:x", "--base-url", "http://127.0.0.1:1")
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -185,7 +186,7 @@ class Terminal:
         return self._code
 
     def screen(self) -> list[str]:
-        """The lines that are left on the terminal at the end, of those that can be told without an emulator of everything."""
+        """The lines that are left on the terminal at the end, as far as lines are moved over and cleared."""
         lines, row = [""], 0
         for piece in re.findall(r"\x1b\[[0-?]*[ -/]*[@-~]|\r|\n|[^\x1b\r\n]+", self.raw):
             if piece == "\n":

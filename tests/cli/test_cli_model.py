@@ -13,7 +13,12 @@ def pulled(monkeypatch, tmp_path):
     told = []
 
     def pull(progress):
-        for step in [("downloading 1.1 GB from host", 0, 1_100_000_000), ("downloading 1.1 GB from host", 1_100_000_000, 1_100_000_000), ("waiting", 0, None), ("waiting", 0, None)]:  # fmt: skip
+        for step in [
+            ("downloading 1.1 GB from host", 0, 1_100_000_000),
+            ("downloading 1.1 GB from host", 1_100_000_000, 1_100_000_000),
+            ("waiting", 0, None),
+            ("waiting", 0, None),
+        ]:
             told.append(step)
             progress(*step)
         return tmp_path / "weights.gguf"

@@ -59,8 +59,8 @@ def test_no_runs_is_no_error(replan):
 
 def test_what_is_not_there_is_told(answered, tmp_path):
     gone = answered("show", "r9")
-    assert gone.code == 1
-    assert "'r9'" in gone.err
+    assert (gone.code, gone.err) == (1, "replan: the journal has no run 'r9'; list what it has with: replan runs\n")
+    assert answered("resume", "r9").err == gone.err
     elsewhere = answered("runs", "--journal", str(tmp_path / "none.db"))
     assert elsewhere.code == 2
     assert "none.db" in elsewhere.err

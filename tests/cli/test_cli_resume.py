@@ -16,11 +16,11 @@ def config(*functions, **env):
 
 @pytest.fixture
 def doubtful(replan, until, tmp_path):
-    """A run whose process was killed in the middle of a call that may write. Gives the server that goes on answering."""
+    """A run that was killed in the middle of a call that may write. Gives the server that goes on answering."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": config(hang, CLI_TEST_FOLDER=str(tmp_path))}))
     with ScriptedServer(call("t__hang", text="mail"), otherwise="Fine.") as server:
         process = replan.process("run", "--plain", "x", "--run-id", "r1", "--mcp", "mcp.json", *replan.model(server))
-        until(lambda: (tmp_path / "hangs").exists())
+        until((tmp_path / "hangs").exists)
         process.send_signal(signal.SIGKILL)
         process.wait()
         yield server
@@ -49,8 +49,13 @@ def test_a_run_that_waits_for_a_person_exits_with_3(replan, doubtful):
 
 @pytest.mark.parametrize(
     ("typed", "told"),
-    [("d\rIt was sent.\r", "It was sent."), ("x\ru\r", "Outcome unknown"), ("d\r\r", "a person has confirmed"), ("\x04", "Outcome unknown")],
-)  # fmt: skip
+    [
+        ("d\rIt was sent.\r", "It was sent."),
+        ("x\ru\r", "Outcome unknown"),
+        ("d\r\r", "a person has confirmed"),
+        ("\x04", "Outcome unknown"),
+    ],
+)
 def test_a_person_at_the_terminal_is_asked_what_became_of_a_call(replan, doubtful, in_terminal, typed, told):
     terminal = in_terminal("resume", "r1")
     terminal.until("What became of it? [d]one, [n]ot done, [u]nknown: ")

@@ -1,7 +1,7 @@
-import io
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 from tools_for_cli import add
@@ -20,8 +20,16 @@ def mcp(*functions: object, **env: str) -> str:
     )
 
 
-def give_stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+@pytest.fixture
+def give_stdin(tmp_path):
+    """Makes the given bytes the standard input, from a file."""
+    with ExitStack() as stack:
+
+        def give(data):
+            (tmp_path / "input").write_bytes(data)
+            monkeypatch.setattr(sys, "stdin", stack.enter_context((tmp_path / "input").open()))
+
+        yield give
 
 
 def test_the_answer_alone_goes_to_standard_output(replan, planned):
@@ -63,8 +71,8 @@ def test_the_plain_agent_makes_no_plan(replan):
 
 
 @pytest.mark.parametrize("words", [["-"], []])
-def test_the_goal_comes_from_a_pipe(replan, monkeypatch, words):
-    give_stdin(monkeypatch, "\ufeffWhat's up?\n".encode())
+def test_the_goal_comes_from_a_pipe(replan, give_stdin, words):
+    give_stdin("\ufeffWhat's up?\n".encode())
     with ScriptedServer("Fine.") as server:
         done = replan("run", "--plain", *words, *replan.model(server))
         assert server.requests[0].json["messages"][-1]["content"] == "What's up?"
@@ -72,8 +80,8 @@ def test_the_goal_comes_from_a_pipe(replan, monkeypatch, words):
 
 
 @pytest.mark.parametrize("data", [b"", b" \n"])
-def test_an_empty_goal_is_wrong_use(replan, monkeypatch, data):
-    give_stdin(monkeypatch, data)
+def test_an_empty_goal_is_wrong_use(replan, give_stdin, data):
+    give_stdin(data)
     done = replan("run", "--plain")
     assert (done.code, done.out) == (2, "")
     assert done.err == "replan: the goal is empty; say what is to be done: replan run 'What is ...?'\n"
@@ -88,18 +96,34 @@ def test_an_empty_goal_is_wrong_use(replan, monkeypatch, data):
         (["run", "x", "--modle", "y"], "--modle"),
         (["run", "x", "--model", "nobody:y"], "'nobody:y'"),
         (["run", "x", "--model", "openai:y"], "OPENAI_API_KEY"),
-        (["run", "x", "--model", "openai-compatible:y", "--base-url", "http://127.0.0.1:1", "--mcp", "none.json"], "none.json"),
+        (
+            ["run", "x", "--model", "openai-compatible:y", "--base-url", "http://127.0.0.1:1", "--mcp", "none.json"],
+            "none.json",
+        ),
         (["run", "x", "--mcp", "{"], "--mcp is no JSON"),
         (["run", "x", "--mcp", "https://mcp.example.com"], "give the server a name"),
         (["run", "x", "--system-prompt", "@nowhere.txt"], "nowhere.txt"),
         (["run", "x", "--env-file", "nowhere.env"], "nowhere.env"),
         (["run", "x", "--journal", "a.db", "--no-journal"], "--no-journal"),
-        (["run", "x", "--run-id", "a/b", "--plain", "--model", "openai-compatible:y", "--base-url", "http://127.0.0.1:1"], "'a/b'"),
+        (
+            [
+                "run",
+                "x",
+                "--run-id",
+                "a/b",
+                "--plain",
+                "--model",
+                "openai-compatible:y",
+                "--base-url",
+                "http://127.0.0.1:1",
+            ],
+            "'a/b'",
+        ),
         (["nothing"], "nothing"),
         (["tools"], "--mcp"),
         (["resume", "x"], "there is no journal"),
     ],
-)  # fmt: skip
+)
 def test_wrong_use_is_one_line_and_exit_code_2(replan, words, said):
     done = replan(*words)
     assert (done.code, done.out) == (2, "")
@@ -204,8 +228,14 @@ def test_instructions_come_from_a_file(replan, tmp_path):
 def test_stages_have_models_of_their_own(replan, planned):
     with ScriptedServer(planned("Think."), "Done.", "The answer.") as server:
         done = replan(
-            "run", "x", "--planner-model", "openai-compatible:p", "--synthesizer-model", "openai-compatible:s", *replan.model(server)
-        )  # fmt: skip
+            "run",
+            "x",
+            "--planner-model",
+            "openai-compatible:p",
+            "--synthesizer-model",
+            "openai-compatible:s",
+            *replan.model(server),
+        )
         assert [request.json["model"] for request in server.requests] == ["p", "x", "s"]
     assert done.code == 0
 
@@ -219,7 +249,7 @@ def test_a_server_that_fails_is_told_of_and_the_run_goes_on(replan):
 
 
 def test_two_servers_of_one_name_are_refused(replan):
-    done = replan("run", "x", *["--mcp", '{"a": "http://127.0.0.1:1"}'] * 2, "--model", "openai-compatible:x", "--base-url", "http://127.0.0.1:1")  # fmt: skip
+    done = replan("run", "x", *["--mcp", '{"a": "http://127.0.0.1:1"}'] * 2, *replan.nowhere)
     assert done.code == 2
     assert "'a'" in done.err
 

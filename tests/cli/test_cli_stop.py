@@ -2,6 +2,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import time
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_signal_in_a_tool_ends_it_with_its_server(replan, until, tmp_path, wor
     with ScriptedServer(call("t__hang", text="x"), "Fine.") as server:
         process = replan.process("run", "--plain", "x", *words, "--mcp", mcp(tmp_path, hang), *replan.model(server))
         until((tmp_path / "hangs").exists)
-        until(lambda: (tmp_path / "hangs").read_text())
+        until((tmp_path / "hangs").read_text)
         pid = int((tmp_path / "hangs").read_text())
         process.send_signal(signal.SIGINT)
         done = replan.finish(process)
@@ -61,20 +62,30 @@ def test_a_signal_in_a_tool_ends_it_with_its_server(replan, until, tmp_path, wor
 
 def test_a_signal_while_a_server_is_being_connected_ends_it(replan, until, tmp_path):
     silent = json.dumps({"s": {"command": "sh", "args": ["-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"]}})
-    process = replan.process("run", "--plain", "x", "--mcp", silent, "--model", "openai-compatible:x", "--base-url", "http://127.0.0.1:1")  # fmt: skip
+    process = replan.process("run", "--plain", "x", "--mcp", silent, *replan.nowhere)
     until((tmp_path / "pid").exists)
-    until(lambda: (tmp_path / "pid").read_text())
+    until((tmp_path / "pid").read_text)
     process.send_signal(signal.SIGINT)
     done = replan.finish(process)
     assert (done.code, done.out, done.err) == (130, "", "replan: interrupted\n")
     assert not lives(int((tmp_path / "pid").read_text()))
 
 
+def test_a_signal_while_the_goal_is_read(replan):
+    process = replan.process("run", "-", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(b"x" * 500_000)  # more than a pipe holds: when it is written, it is being read
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    assert process.stderr is not None
+    assert process.stderr.read() == b"replan: interrupted\n"
+
+
 def test_a_signal_while_tools_are_listed(replan, until, tmp_path):
     silent = json.dumps({"s": {"command": "sh", "args": ["-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"]}})
     process = replan.process("tools", "--mcp", silent)
     until((tmp_path / "pid").exists)
-    until(lambda: (tmp_path / "pid").read_text())
+    until((tmp_path / "pid").read_text)
     process.send_signal(signal.SIGINT)
     assert replan.finish(process).code == 130
     assert not lives(int((tmp_path / "pid").read_text()))
@@ -83,9 +94,9 @@ def test_a_signal_while_tools_are_listed(replan, until, tmp_path):
 def test_a_second_signal_ends_everything_at_once(replan, until, tmp_path):
     child = f"echo $$ > {tmp_path}/pid; trap '' TERM INT HUP; sleep 60 & echo $! > {tmp_path}/grandchild; wait"
     servers = {"s": {"command": "sh", "args": ["-c", child]}}
-    process = replan.process("run", "--plain", "x", "--mcp", json.dumps(servers), "--model", "openai-compatible:x", "--base-url", "http://127.0.0.1:1")  # fmt: skip
+    process = replan.process("run", "--plain", "x", "--mcp", json.dumps(servers), *replan.nowhere)
     until((tmp_path / "grandchild").exists)
-    until(lambda: (tmp_path / "grandchild").read_text())
+    until((tmp_path / "grandchild").read_text)
     pids = [int((tmp_path / name).read_text()) for name in ("pid", "grandchild")]
     process.send_signal(signal.SIGINT)
     time.sleep(0.2)

@@ -58,7 +58,16 @@ def test_calls_are_shown_as_one_would_write_them():
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (90000, "1 d"), (-1, "0.0 s")],
-)  # fmt: skip
+    [
+        (0, "0.0 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (61, "1 min 1 s"),
+        (3600, "1 h 0 min"),
+        (90000, "1 d"),
+        (-1, "0.0 s"),
+    ],
+)
 def test_durations_are_readable(seconds, shown):
     assert duration(seconds) == shown

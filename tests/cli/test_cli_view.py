@@ -2,11 +2,42 @@ import pytest
 
 from replan import events
 from replan.cli.screens import PLAIN
-from replan.cli.view import TAKEN, UNSEEN, View
+from replan.cli.view import TAKEN, View
 from replan.usage import Usage
 
 R = {"run_id": "r"}
 PLAN = {"thought": "T", "steps": [{"id": "a", "description": "A"}, {"id": "b", "description": "B"}]}
+
+FIELDS = {
+    events.RunStart: {"goal": "g", "agent": "a"},
+    events.RunComplete: {"status": "complete", "usage": Usage(), "seconds": 1.0},
+    events.PlanThoughtDelta: {"delta": "x"},
+    events.PlanStepAdded: {"index": 0, "id": "z", "description": "Z"},
+    events.PlanCreated: {"plan": {"thought": "", "steps": []}},
+    events.PlanRevised: {"plan": {"thought": "", "steps": []}, "reason": "why"},
+    events.StepStart: {"step_id": "b", "index": 1, "description": "B", "kind": "open"},
+    events.StepTextDelta: {"step_id": "a", "delta": "x"},
+    events.StepReasoningDelta: {"step_id": "a", "delta": "x"},
+    events.StepToolCall: {"step_id": "a", "call_id": "2", "tool": "t", "name": "t", "arguments": {}},
+    events.StepToolProgress: {"step_id": "a", "call_id": "1", "progress": 1.0},
+    events.StepToolResult: {"step_id": "a", "call_id": "1", "tool": "t", "ok": True, "output": "o", "seconds": 1.0},
+    events.StepComplete: {"step_id": "a", "summary": "s", "ok": True, "blocked": False, "seconds": 1.0},
+    events.ReplanDecision: {"mode": "finish", "reason": "why", "cause": "llm-decision"},
+    events.RevisionsExceeded: {"cap": 2},
+    events.BudgetExceeded: {"kind": "total", "tokens": 2, "cap": 1},
+    events.FinalTextDelta: {"delta": "x"},
+    events.FinalReasoningDelta: {"delta": "x"},
+    events.Final: {"text": "x"},
+    events.UsageReported: {"phase": "plan", "model": "m", "usage": Usage(1)},
+    events.Retry: {"phase": "execute", "step_id": "a", "attempt": 1, "error": "e", "delay": 1.0},
+    events.Log: {"level": "info", "message": "m"},
+    events.Error: {"phase": "plan", "message": "m", "kind": "k"},
+}
+BEFORE = (
+    events.PlanCreated(**R, plan=PLAN),
+    events.StepStart(**R, step_id="a", index=0, description="A", kind="open"),
+    events.StepToolCall(**R, step_id="a", call_id="1", tool="t", name="t", arguments={}),
+)
 
 
 def seen(*told):
@@ -16,47 +47,36 @@ def seen(*told):
     return view
 
 
-def test_every_event_is_shown_or_deliberately_not():
-    known = set(events.Event.__subclasses__())
-    assert set(TAKEN) | UNSEEN == known
-    assert not set(TAKEN) & UNSEEN
-    assert set(PLAIN) <= known
+NO_LINE = {
+    events.RunStart,  # the goal is known to who typed it
+    events.RunComplete,  # the last line tells it
+    events.PlanThoughtDelta,  # pieces: the whole comes with the plan, the step, the answer
+    events.PlanStepAdded,
+    events.StepTextDelta,
+    events.StepReasoningDelta,
+    events.FinalTextDelta,
+    events.FinalReasoningDelta,
+    events.StepToolProgress,
+    events.Final,  # goes to standard output
+    events.UsageReported,  # the last line has the sum
+}
+"""Events of which a log of lines says nothing on purpose."""
+
+
+def test_every_event_is_shown_on_a_terminal():
+    assert set(TAKEN) == set(events.Event.__subclasses__())
+
+
+@pytest.mark.parametrize("kind", sorted(TAKEN, key=lambda kind: kind.__name__))
+def test_every_event_makes_a_line_or_deliberately_none(kind):
+    view = seen(*BEFORE, kind(**R, **FIELDS[kind]), events.RunStart(**R, goal="g", agent="a"))
+    assert (kind in PLAIN) + bool(view.notes) + (kind in NO_LINE) == (2 if kind is events.PlanRevised else 1)
 
 
 @pytest.mark.parametrize("kind", sorted(TAKEN, key=lambda kind: kind.__name__))
 def test_every_event_changes_what_is_shown(kind):
     """Each event, in a run that has a plan with a step that calls a tool."""
-    more = {
-        events.RunStart: {"goal": "g", "agent": "a"},
-        events.RunComplete: {"status": "complete", "usage": Usage(), "seconds": 1.0},
-        events.PlanThoughtDelta: {"delta": "x"},
-        events.PlanStepAdded: {"index": 0, "id": "z", "description": "Z"},
-        events.PlanCreated: {"plan": {"thought": "", "steps": []}},
-        events.PlanRevised: {"plan": {"thought": "", "steps": []}, "reason": "why"},
-        events.StepStart: {"step_id": "b", "index": 1, "description": "B", "kind": "open"},
-        events.StepTextDelta: {"step_id": "a", "delta": "x"},
-        events.StepReasoningDelta: {"step_id": "a", "delta": "x"},
-        events.StepToolCall: {"step_id": "a", "call_id": "2", "tool": "t", "name": "t", "arguments": {}},
-        events.StepToolProgress: {"step_id": "a", "call_id": "1", "progress": 1.0},
-        events.StepToolResult: {"step_id": "a", "call_id": "1", "tool": "t", "ok": True, "output": "o", "seconds": 1.0},
-        events.StepComplete: {"step_id": "a", "summary": "s", "ok": True, "blocked": False, "seconds": 1.0},
-        events.ReplanDecision: {"mode": "finish", "reason": "why", "cause": "llm-decision"},
-        events.RevisionsExceeded: {"cap": 2},
-        events.BudgetExceeded: {"kind": "total", "tokens": 2, "cap": 1},
-        events.FinalTextDelta: {"delta": "x"},
-        events.FinalReasoningDelta: {"delta": "x"},
-        events.Final: {"text": "x"},
-        events.UsageReported: {"phase": "plan", "model": "m", "usage": Usage(1)},
-        events.Retry: {"phase": "execute", "step_id": "a", "attempt": 1, "error": "e", "delay": 1.0},
-        events.Log: {"level": "info", "message": "m"},
-        events.Error: {"phase": "plan", "message": "m", "kind": "k"},
-    }[kind]
-    before = (
-        events.PlanCreated(**R, plan=PLAN),
-        events.StepStart(**R, step_id="a", index=0, description="A", kind="open"),
-        events.StepToolCall(**R, step_id="a", call_id="1", tool="t", name="t", arguments={}),
-    )
-    view, changed = seen(*before), seen(*before, kind(**R, **more))
+    view, changed = seen(*BEFORE), seen(*BEFORE, kind(**R, **FIELDS[kind]))
     for step in (*view.steps, *changed.steps):
         step.since = 0.0
     assert changed != view
@@ -107,3 +127,11 @@ def test_plans_that_a_resume_tells_again_change_nothing():
     start = events.StepStart(**R, step_id="a", index=0, description="A", kind="open")
     view = seen(told, start, told)
     assert [(step.id, step.state) for step in view.steps] == [("a", "running"), ("b", "pending")]
+
+
+def test_an_error_that_the_run_survives_is_noted_and_one_that_ends_it_is_left_to_the_end():
+    error = events.Error(**R, phase="plan", message="no plan", kind="PlannerFailed")
+    survived = seen(error, events.PlanCreated(**R, plan=PLAN))
+    assert [note.text for note in survived.notes] == ["no plan"]
+    ended = seen(error, events.RunComplete(**R, status="failed", usage=Usage(), seconds=1.0))
+    assert (ended.notes, ended.error) == ([], None)

@@ -1,15 +1,14 @@
 """Questions of a run, put to the person at the terminal."""
 
 import asyncio
-import os
 import sys
-import threading
 from argparse import Namespace
 
 from replan.encoding import JSON, JSONObject
 from replan.journal import InboxItem, Journal
 
 from .output import is_terminal, write_error
+from .reading import read_line
 from .screens import Screen
 from .text import call_text
 
@@ -50,11 +49,11 @@ async def _ask_outcome(call: JSONObject) -> JSON:
     write_error(f"\nThis call was interrupted, and may or may not have taken effect:\n  {shown}\n")
     while True:
         write_error("What became of it? [d]one, [n]ot done, [u]nknown: ")
-        answer = await _read_line()
+        answer = await read_line()
         match (answer or "u").strip().lower()[:1]:
             case "d":
                 write_error("What did it give? (empty: not known) ")
-                text = (await _read_line() or "").strip()
+                text = (await read_line() or "").strip()
                 return {
                     "outcome": "done",
                     "result": text or "Done, as a person has confirmed; what it gave is not known.",
@@ -65,26 +64,3 @@ async def _ask_outcome(call: JSONObject) -> JSON:
                 return None
             case _:
                 write_error("Please answer with d, n or u.\n")
-
-
-async def _read_line() -> str | None:
-    """A line from standard input, None at its end. Cancelling it leaves nothing behind that matters."""
-    loop = asyncio.get_running_loop()
-    line: asyncio.Future[bytes] = loop.create_future()
-    fd = sys.stdin.fileno()
-
-    def settle(data: bytes) -> None:
-        if not line.done():
-            line.set_result(data)
-
-    try:
-        loop.add_reader(fd, lambda: settle(os.read(fd, 65536)))
-    except NotImplementedError:  # Windows: a thread has to wait
-        thread = threading.Thread(target=lambda: loop.call_soon_threadsafe(settle, os.read(fd, 65536)), daemon=True)
-        thread.start()
-    try:
-        data = await line
-    finally:
-        if os.name == "posix":
-            loop.remove_reader(fd)
-    return data.decode(sys.stdin.encoding or "utf-8", "replace") if data else None

@@ -1,11 +1,12 @@
-"""The process's surroundings: variables from a file, and the journal's place."""
+"""What the process finds around it: variables from a file, the journal and the runs in it."""
 
 import os
 from pathlib import Path
 
-from replan.errors import ConfigError
+from replan.errors import ConfigError, RunNotFound
+from replan.journal import Journal, RunInfo
 
-__all__ = ["journal_path", "load_env_file"]
+__all__ = ["find_run", "journal_path", "load_env_file"]
 
 
 def load_env_file(path: str | None) -> None:
@@ -46,3 +47,11 @@ def journal_path(given: str | None) -> Path:
     import platformdirs
 
     return platformdirs.user_state_path("replan", appauthor=False) / "runs.db"
+
+
+async def find_run(journal: Journal, run_id: str) -> RunInfo:
+    """What the journal knows of the run. Raises `RunNotFound` in the command line's words."""
+    try:
+        return await journal.info(run_id)
+    except RunNotFound:
+        raise RunNotFound(f"the journal has no run {run_id!r}; list what it has with: replan runs") from None

@@ -16,12 +16,13 @@ from replan.journal import Journal, MemoryJournal, open_journal
 
 from .ask import Asker, can_ask
 from .assemble import Assembly, assemble
-from .environment import journal_path, load_env_file
+from .environment import find_run, journal_path, load_env_file
 from .output import is_terminal, write_error, write_text
+from .reading import read_all
 from .recipe import Recipe, from_options, from_stored, stored
 from .screens import Screen, logging_to, make_screen
 from .stop import Stopper, run_async
-from .text import amount, clean, duration, one_line
+from .text import amount, clean, dollars, duration, one_line
 
 __all__ = ["execute"]
 
@@ -42,33 +43,27 @@ def execute(args: Namespace) -> int:
     load_env_file(args.env_file)
     if args.command == "resume":
         return run_async(partial(_resume, args))
-    goal = _goal(args.goal)
-    return run_async(partial(_start, args, goal))
+    return run_async(partial(_start, args))
 
 
-def _goal(given: str | None) -> str:
+async def _goal(given: str | None) -> str:
     """The goal, from the option or from standard input. Raises `ConfigError` where there is none."""
     if given is not None and given != "-":
         goal = given
     elif given is None and is_terminal(sys.stdin):
         raise ConfigError("there is no goal; say it in quotes: replan run 'What is ...?'")
     else:
-        goal = _read_stdin()
+        try:
+            goal = await read_all()
+        except OSError as error:
+            raise ConfigError(f"standard input cannot be read: {error}") from error
     if not goal.strip():
         raise ConfigError("the goal is empty; say what is to be done: replan run 'What is ...?'")
     return clean_text(goal.strip())
 
 
-def _read_stdin() -> str:
-    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]  # it is None where the descriptor was closed
-        return ""
-    try:
-        return sys.stdin.buffer.read().decode("utf-8-sig", "replace")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"standard input cannot be read: {error}") from error
-
-
-async def _start(args: Namespace, goal: str, stopper: Stopper) -> int:
+async def _start(args: Namespace, stopper: Stopper) -> int:
+    goal = await _goal(args.goal)
     recipe = from_options(args)
     journal: Journal = MemoryJournal() if args.no_journal else open_journal(journal_path(args.journal))
     screen = make_screen(args)
@@ -86,7 +81,7 @@ async def _resume(args: Namespace, stopper: Stopper) -> int:
     async with AsyncExitStack() as stack:
         journal = open_journal(path)
         stack.push_async_callback(journal.close)
-        info = await journal.info(args.run_id)
+        info = await find_run(journal, args.run_id)
         if info.status == "complete":
             raise JournalError(f"run {info.run_id!r} is complete; see it with: {_command('show', info.run_id, args)}")
         recipe = from_stored(info.meta, args, info.run_id)
@@ -196,5 +191,5 @@ def _figures(result: RunResult[Any], seconds: float) -> str:
     cached = f" ({amount(usage.cached_input_tokens)} cached)" if usage.cached_input_tokens else ""
     parts = [f"{about}{amount(usage.input_tokens)} tokens in{cached}, {amount(usage.output_tokens)} out"]
     if cost is not None:
-        parts.append(f"${cost:.4f}")
+        parts.append(dollars(cost))
     return " · ".join([*parts, duration(seconds), result.run_id])

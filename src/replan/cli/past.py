@@ -17,11 +17,11 @@ from replan.journal import RunInfo, open_journal
 from replan.prices import price
 from replan.usage import Usage
 
-from .environment import journal_path, load_env_file
+from .environment import find_run, journal_path, load_env_file
 from .output import write_bytes, write_error, write_text
 from .screens import step_states
 from .stop import Stopper, run_async
-from .text import amount, call_text, clean, duration, one_line
+from .text import amount, call_text, clean, dollars, duration, one_line
 from .view import CallView, View
 
 __all__ = ["execute"]
@@ -57,7 +57,7 @@ async def _runs(args: Namespace, stopper: Stopper) -> int:
 
 async def _show(args: Namespace, stopper: Stopper) -> int:
     async with _journal(args) as journal:
-        info = await journal.info(args.run_id)
+        info = await find_run(journal, args.run_id)
         view = View()
         for _, event in await journal.events(args.run_id):
             view.take(events.from_json(event))
@@ -141,7 +141,7 @@ def _call_line(call: CallView) -> str:
 
 def _figures(info: RunInfo, view: View) -> str:
     usage, cost = _usage(info, view)
-    paid = "" if cost is None else f", ${cost:.4f}"
+    paid = "" if cost is None else f", {dollars(cost)}"
     took = duration(info.updated - info.created)
     return f"used     {amount(usage.input_tokens)} tokens in, {amount(usage.output_tokens)} out{paid}, {took}"
 

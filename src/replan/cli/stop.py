@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from .output import close_output, is_terminal
+from .output import close_output, is_terminal, write_error
 
 __all__ = ["Stopper", "run_async"]
 
@@ -66,7 +66,8 @@ class Stopper:
         self.signal = number
         if self._loop is None:
             raise KeyboardInterrupt
-        self._loop.call_soon_threadsafe(self._call)
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            self._loop.call_soon_threadsafe(self._call)
 
     def _call(self) -> None:
         if self._stop is not None:
@@ -87,15 +88,16 @@ async def _guarded(work: Callable[[Stopper], Coroutine[Any, Any, int]], stopper:
     assert task is not None
     stopper.stops(task.cancel)
     try:
-        return await work(stopper)
+        code = await work(stopper)
     except asyncio.CancelledError:
         if stopper.signal is None:
             raise
-        return stopper.code
-    finally:
-        if stopper.signal is not None:
-            await _end_rest()
-            _leave_threads(stopper.code)
+        write_error("replan: interrupted\n")
+        code = stopper.code
+    if stopper.signal is not None:
+        await _end_rest()
+        _leave_threads(code)
+    return code
 
 
 async def _end_rest() -> None:

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from replan.encoding import clean_text, encode
 
-__all__ = ["amount", "call_text", "clean", "duration", "one_line"]
+__all__ = ["amount", "call_text", "clean", "dollars", "duration", "one_line"]
 
 _SEQUENCES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -45,6 +46,11 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min" if whole < 86400 else f"{whole // 86400} d"
+
+
+def dollars(cost: Decimal) -> str:
+    """`$0.0012`, `$0`."""
+    return f"${cost:.4f}" if cost else "$0"
 
 
 def amount(count: int) -> str:

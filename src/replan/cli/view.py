@@ -9,7 +9,7 @@ from replan import events
 from replan.encoding import JSONObject
 from replan.usage import Usage
 
-__all__ = ["TAKEN", "UNSEEN", "CallView", "Note", "StepView", "View"]
+__all__ = ["TAKEN", "CallView", "Note", "StepView", "View"]
 
 StepState: TypeAlias = Literal["pending", "running", "done", "failed"]
 NoteKind: TypeAlias = Literal["said", "debug", "info", "warning", "error"]
@@ -60,7 +60,8 @@ class StepView:
 class View:
     """The state of a run as far as it is shown. Feed it with `take`.
 
-    `notes` are for whoever prints them, and to be emptied then.
+    `notes` are for whoever prints them, and to be emptied then. An `error` becomes a note unless it is what the run
+    fails with: that is told when the run has ended.
     """
 
     agent: str = ""
@@ -76,6 +77,7 @@ class View:
     status: str | None = None
     seconds: float = 0.0
     retrying: str = ""
+    error: Note | None = None
     notes: list[Note] = field(default_factory=list[Note])
     usage: dict[str, Usage] = field(default_factory=dict[str, Usage])
     plans: list[JSONObject] = field(default_factory=list[JSONObject])
@@ -84,6 +86,9 @@ class View:
         """Bring the view up to date."""
         if not isinstance(event, events.Retry):
             self.retrying = ""
+        if self.error is not None and not (isinstance(event, events.RunComplete) and event.status == "failed"):
+            self.notes.append(self.error)
+        self.error = None
         if taker := TAKEN.get(type(event)):
             taker(self, event)
 
@@ -262,7 +267,7 @@ def _log(view: View, event: events.Log) -> None:
 
 
 def _error(view: View, event: events.Error) -> None:
-    view.notes.append(Note("error", event.message))
+    view.error = Note("error", event.message)
 
 
 TAKEN: dict[type[events.Event], Callable[[View, Any], None]] = {
@@ -291,6 +296,3 @@ TAKEN: dict[type[events.Event], Callable[[View, Any], None]] = {
     events.Error: _error,
 }
 """What each event changes."""
-
-UNSEEN: frozenset[type[events.Event]] = frozenset()
-"""Events that a person is deliberately not shown."""
