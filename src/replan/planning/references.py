@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from replan.encoding import JSON, encode, is_list, is_object
 
 _PATH = r"""(?:\.[^.\[\]{}"'$\s]+|\[(?:-?\d+|\*|"(?:[^"\\]|\\.)*")\])*"""
-_REFERENCE = re.compile(rf"\$\$\{{|\$\{{([a-z][a-z0-9_]{{0,31}})({_PATH})\}}")
+_REFERENCE = re.compile(rf"\$\$\{{|\$\{{([a-z][a-z0-9_]{{0,31}})({_PATH})\}}|\$\{{([a-z][a-z0-9_]{{0,31}})\b[^}}]*\}}")
+_RESULT = re.compile(r"""\.result(?![^.\[])|\["result"\]""")
 _PART = re.compile(r"""\.([^.\[\]]+)|\[(-?\d+)\]|\[(\*)\]|\[("(?:[^"\\]|\\.)*")\]""")
 
 
@@ -51,8 +52,10 @@ def _resolve_text(text: str, outputs: Mapping[str, JSON]) -> JSON:
         return _look_up(whole, outputs)
 
     def render(match: re.Match[str]) -> str:
+        if match[3] in outputs:
+            raise MissingReference(f"{match[0]!r} is not a reference; write it like ${{{match[3]}.result.items[0].id}}")
         if not match[1]:
-            return "${"
+            return match[0].removeprefix("$") if match[0] == "$${" else match[0]
         value = _look_up(match, outputs)
         return value if isinstance(value, str) else encode(value).decode()
 
@@ -64,7 +67,7 @@ def _look_up(match: re.Match[str], outputs: Mapping[str, JSON]) -> JSON:
     if step not in outputs:
         raise MissingReference(f"{match[0]!r}: the step {step!r} has no output; there are {_names(outputs)}")
     value: JSON = outputs[step]
-    if path.startswith(".") and list(value) == ["result"] and not re.match(r"\.result(?![^.\[])", path):
+    if is_object(value) and list(value) == ["result"] and not _RESULT.match(path):
         value = value["result"]  # the one undeclared output may be left out of the path
     try:
         return pick(value, path)
