@@ -21,7 +21,7 @@ def mcp(*functions: object, **env: str) -> str:
 
 
 @pytest.fixture
-def give_stdin(tmp_path):
+def give_stdin(monkeypatch, tmp_path):
     """Makes the given bytes the standard input, from a file."""
     with ExitStack() as stack:
 
