@@ -44,8 +44,9 @@ class Stage:
     """One way of calling a model: which model, with what standing instructions and tools, and how its reply is read.
 
     `read` turns the reply's text into the stage's output as JSON and raises `OutputProblem` where it cannot; without it
-    the text is the output. `tools` are offered unless the arguments of the effect name fewer. `schema` may be made from
-    the arguments of the effect. `watch(run_id, step_id)` gives the translator of one call's deltas.
+    the text is the output. `tools` are offered unless the arguments of the effect name fewer (`tools`), or, to a model
+    that only follows a grammar, some to `avoid`. `schema` may be made from the arguments of the effect. `watch(run_id,
+    step_id)` gives the translator of one call's deltas.
     """
 
     phase: events.Phase
@@ -59,17 +60,24 @@ class Stage:
 
     def request(self, args: JSONObject, conversation: Conversation) -> ModelRequest:
         """The model request for the arguments of a model effect."""
-        names = args.get("tools")
+        tools = self._offered(args)
         schema = self.schema(args) if callable(self.schema) else self.schema
         return ModelRequest(
             instructions=self.instructions,
             conversation=conversation,
-            tools=_specs(self.tools if names is None else tuple(t for t in self.tools if t.name in names)),
+            tools=_specs(tools),
             output=schema,
             max_output_tokens=self.settings.max_output_tokens,
             temperature=self.settings.temperature,
             options=self.settings.options,
         )
+
+    def _offered(self, args: JSONObject) -> tuple[ToolInfo, ...]:
+        names, avoid = args.get("tools"), args.get("avoid", ())
+        tools = self.tools if names is None else tuple(t for t in self.tools if t.name in names)
+        if avoid and self.model.profile.constrained:
+            return tuple(t for t in tools if t.name not in avoid) or tools
+        return tools
 
 
 _spec_cache: dict[tuple[int, ...], tuple[tuple[ToolInfo, ...], tuple[ToolSpec, ...]]] = {}

@@ -331,6 +331,8 @@ class LocalRun:
             entry.timer.cancel()
         self._live.pop(entry.key, None)
         self._waiting.pop(entry.key, None)
+        if entry.task is asyncio.current_task():
+            entry.task = None  # a finished task would hold its whole context as long as the run lives
         self._ledger.complete(entry, outcome)
 
     def _answer(self, key: str, value: JSON) -> None:

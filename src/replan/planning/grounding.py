@@ -148,24 +148,28 @@ def _or_null(schemas: list[JSONObject]) -> JSONObject:
 
 
 def _planned(name: str, schema: JSONObject, info: ToolInfo, goal: str) -> list[JSONObject]:
-    """What a plan may write for an argument. Texts to be composed, and whatever is written or sent, wait for the results."""
+    """What a plan may write for an argument.
+
+    Texts to be composed, and whatever is written or sent, wait for the results.
+    """
     if not info.read_only or _FREE_NAMES.search(name):
         return []
     if "enum" in schema or "const" in schema:
         return [schema]
-    match _type(schema):
-        case "string":
-            names, examples = spans(goal), _examples(schema)
-            if examples and not (names := _of_shape(schema, names)):
-                return [{"type": "string", "maxLength": 60}] if _only_model_knows(examples) else []
-            return [{"enum": names}] if names else []
-        case "integer" | "number":
-            known = [n for n in numbers(goal) if _type(schema) == "number" or isinstance(n, int)]
-            return [{"enum": known}] if known else []
-        case "boolean":
-            return [{"type": "boolean"}]
-        case _:
-            return []
+    kind = _type(schema)
+    if kind == "string":
+        return _planned_text(schema, goal)
+    if kind in ("integer", "number"):
+        known = [n for n in numbers(goal) if kind == "number" or isinstance(n, int)]
+        return [{"enum": known}] if known else []
+    return [{"type": "boolean"}] if kind == "boolean" else []
+
+
+def _planned_text(schema: JSONObject, goal: str) -> list[JSONObject]:
+    names, examples = spans(goal), _examples(schema)
+    if examples and not (names := _of_shape(schema, names)):
+        return [{"type": "string", "maxLength": 60}] if _only_model_knows(examples) else []
+    return [{"enum": names}] if names else []
 
 
 def bound_arguments(
@@ -193,24 +197,26 @@ def bound_arguments(
 def _bound(
     name: str, schema: JSONObject, info: ToolInfo, found: list[JSON], goal: str, tried: list[JSON]
 ) -> JSONObject:
-    if "enum" in schema or "const" in schema:
-        return schema
     kind = _type(schema)
+    if "enum" in schema or "const" in schema or (kind == "string" and _FREE_NAMES.search(name)):
+        return schema
     if kind == "string":
-        if _FREE_NAMES.search(name):
-            return schema
-        offered: list[JSON] = [leaf for leaf in found if isinstance(leaf, str)]
-        shaped = _of_shape(schema, [*offered, *spans(goal)])
-        if not shaped and info.read_only and _only_model_knows(_examples(schema)):
-            return schema
-        offered = shaped or [*offered, *spans(goal)]
+        offered = _offered_texts(schema, info, [leaf for leaf in found if isinstance(leaf, str)], goal)
     elif kind in ("integer", "number"):
-        offered = [leaf for leaf in found if not isinstance(leaf, str)] + [*numbers(goal)]
+        offered = [leaf for leaf in [*found, *numbers(goal)] if not isinstance(leaf, str)]
         offered = [leaf for leaf in offered if kind == "number" or isinstance(leaf, int)]
     else:
         return schema
     offered = [leaf for leaf in dict.fromkeys(offered) if leaf not in tried][:_MAX_LEAVES]
     return {"enum": offered} if offered else schema
+
+
+def _offered_texts(schema: JSONObject, info: ToolInfo, found: list[JSON], goal: str) -> list[JSON]:
+    """Texts that an argument may take; none where only the model can know it."""
+    known = [*found, *spans(goal)]
+    if shaped := _of_shape(schema, known):
+        return shaped
+    return [] if info.read_only and _only_model_knows(_examples(schema)) else known
 
 
 def _type(schema: JSONObject) -> str | None:

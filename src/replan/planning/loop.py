@@ -4,6 +4,7 @@
 `Durable`.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -133,7 +134,7 @@ async def _wants_replanner(durable: Durable, state: PlanningState, result: StepR
             outcome = (await durable.next()).outcome
             return bool(outcome.value) if isinstance(outcome, Completed) else not result.ok
         case _:
-            return not result.ok
+            return not result.ok and not result.needs
 
 
 async def _replan(durable: Durable, state: PlanningState) -> None:
@@ -156,7 +157,7 @@ async def _replan(durable: Durable, state: PlanningState) -> None:
 
 
 async def _revise(durable: Durable, state: PlanningState, decision: JSONObject) -> None:
-    plan = msgspec.convert(decision["plan"], Plan)
+    plan = _without_failed_calls(msgspec.convert(decision["plan"], Plan), state.trace)
     cap = state.meter.limits.max_revisions
     if state.revisions >= cap:
         await tell(durable, events.RevisionsExceeded(run_id=durable.run_id, cap=cap))
@@ -170,8 +171,15 @@ async def _revise(durable: Durable, state: PlanningState, decision: JSONObject) 
         return
     state.revisions += 1
     await _tell_decision(durable, "revise", decision["reason"])
-    await _take_plan(durable, state, decision)
-    await tell(durable, events.PlanRevised(run_id=durable.run_id, plan=decision["plan"], reason=decision["reason"]))
+    await _take_plan(durable, state, {**decision, "plan": plan_json(plan)})
+    await tell(durable, events.PlanRevised(run_id=durable.run_id, plan=plan_json(plan), reason=decision["reason"]))
+
+
+def _without_failed_calls(plan: Plan, trace: Sequence[StepResult]) -> Plan:
+    """The plan without the calls that failed already: they would fail again."""
+    failed = [(use.tool, use.arguments) for result in trace for use in result.calls if not use.ok]
+    kept = [step for step in plan.steps if not step.call or (step.call.tool, step.call.arguments) not in failed]
+    return msgspec.structs.replace(plan, steps=tuple(kept))
 
 
 def _same_work(new: tuple[Step, ...], old: list[Step]) -> bool:

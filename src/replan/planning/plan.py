@@ -10,7 +10,7 @@ from msgspec import Struct
 from replan.encoding import JSON, JSONObject, clean_text, decode, encode, is_list, is_object
 from replan.tool import ToolInfo
 
-__all__ = ["Plan", "PlannedCall", "Step", "fallback_plan", "make_plan"]
+__all__ = ["Plan", "PlannedCall", "Step", "fallback_plan", "free_id", "make_plan"]
 
 _ID = re.compile(r"[a-z][a-z0-9_]{0,31}")
 StepKind = Literal["direct", "bound", "open"]
@@ -160,8 +160,11 @@ def _rename(value: JSON, renamed: dict[str, str]) -> JSON:
 
 def _ident(given: str, number: int, used: set[str]) -> str:
     """The step's id: the given one, if it can be one and is free."""
-    if _ID.fullmatch(given) and given not in used:
-        return given
+    return given if _ID.fullmatch(given) and given not in used else free_id(number, used)
+
+
+def free_id(number: int, used: Collection[str]) -> str:
+    """The first of `s<number>`, `s<number + 1>`, ... that is not used."""
     while f"s{number}" in used:
         number += 1
     return f"s{number}"

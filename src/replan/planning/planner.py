@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from msgspec import structs
+
 from replan import events
 from replan.effects import Stage, Watch
 from replan.encoding import JSON, JSONObject, is_list, is_object
@@ -13,6 +15,7 @@ from replan.settings import ModelSettings
 from replan.tool import ToolInfo
 
 from .grounding import plan_arguments
+from .lint import mend
 from .plan import make_plan, to_json
 from .prompts import instructions
 
@@ -84,17 +87,19 @@ def _turn(message: Message) -> str:
 def plan_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> OutputSchema:
     """The JSON schema of a planner's reply.
 
-    Where it is enforced token by token, it offers only real tools and grounded values, and steps only where tools are used.
+    Where it is enforced token by token, it offers only real tools and grounded values, and steps only where tools are
+    used.
     """
+    steps = steps_schema(profile, tools, args)
     if not profile.constrained:
-        return OutputSchema("plan", _plan_object({"type": "string"}, _names(tools), steps_schema(profile, tools, args)))
+        return OutputSchema("plan", _plan_object({"type": "string"}, _names(tools), steps))
     thought: JSONObject = {"type": "string", "maxLength": 150}
     none: JSONObject = {"type": "array", "items": {"type": "null"}, "maxItems": 0}
     if not tools:
         return OutputSchema("plan", _plan_object(thought, none, none))
     uses = {**_names(tools), "minItems": 1, "maxItems": 4}
-    steps = {**steps_schema(profile, tools, args), "minItems": 1}
-    return OutputSchema("plan", {"anyOf": [_plan_object(thought, uses, steps), _plan_object(thought, none, none)]})
+    planned = _plan_object(thought, uses, {**steps, "minItems": 1})
+    return OutputSchema("plan", {"anyOf": [planned, _plan_object(thought, none, none)]})
 
 
 def steps_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> JSONObject:
@@ -144,7 +149,7 @@ def _grounded_step(tools: Sequence[ToolInfo], goal: str) -> JSONObject:
     ]
     return {
         "type": "object",
-        "properties": {"description": text, "call": {"anyOf": [*calls, {"type": "null"}]}},
+        "properties": {"description": text, "call": {"anyOf": calls}},
         "required": ["description", "call"],
         "additionalProperties": False,
     }
@@ -169,10 +174,17 @@ def plan_reader(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSON:
         except ValueError as error:
             problem = str(error)
         else:
+            steps, mended = mend(plan.steps, _uses(candidate), tools, args.get("taken", ()))
+            plan, remarks = structs.replace(plan, steps=tuple(steps)), [*remarks, *mended]
             called = {step.call.tool for step in plan.steps if step.call}
             facts = {info.name: _facts(info) for info in tools if info.name in called}
             return {"plan": to_json(plan), "remarks": remarks, "tools": facts}
     raise OutputProblem(f"Your reply is not a plan: {problem}. Reply again with only the corrected JSON.")
+
+
+def _uses(candidate: JSONObject) -> list[str]:
+    uses = candidate.get("uses")
+    return [str(name) for name in uses] if is_list(uses) else []
 
 
 def _facts(info: ToolInfo) -> JSONObject:

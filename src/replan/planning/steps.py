@@ -28,7 +28,7 @@ from replan.messages import to_json, user
 from .executor import binder_prompt, executor_prompt, strip_blocker
 from .grounding import quoted
 from .plan import Step
-from .references import MissingReference, resolve
+from .references import MissingReference, references, resolve
 from .state import PlanningState
 from .trace import StepResult, ToolUse
 
@@ -36,6 +36,7 @@ __all__ = ["run_step"]
 
 
 async def run_step(durable: Durable, state: PlanningState, step: Step) -> StepResult:
+    """Run one step to its end."""
     state.iterations += 1
     tool = state.tools.get(step.call.tool) if step.call else None
     kind = "open" if step.call is None or tool is None else "direct" if not _open_arguments(step, tool) else "bound"
@@ -44,7 +45,13 @@ async def run_step(durable: Durable, state: PlanningState, step: Step) -> StepRe
         run_id=durable.run_id, step_id=step.id, index=state.iterations - 1, description=step.description, kind=kind
     )
     await tell(durable, start)
-    result = await _run_call_step(durable, state, step, tool) if tool else await _run_open_step(durable, state, step)
+    if kind == "bound" and (needed := _failed_need(state, step)):
+        summary = f"Not run: it needs the result of step {needed}, which failed."
+        result = StepResult(step=step, kind=kind, summary=summary, blocked=True, needs=needed)
+    elif tool:
+        result = await _run_call_step(durable, state, step, tool)
+    else:
+        result = await _run_open_step(durable, state, step)
     result = msgspec.structs.replace(result, kind=kind, seconds=max(0.0, durable.now() - started))
     complete = events.StepComplete(
         run_id=durable.run_id,
@@ -56,6 +63,16 @@ async def run_step(durable: Durable, state: PlanningState, step: Step) -> StepRe
     )
     await tell(durable, complete)
     return result
+
+
+def _failed_need(state: PlanningState, step: Step) -> str | None:
+    """The failed step that a bound one cannot do without: one it refers to, or else the one before it in the plan."""
+    assert state.plan is not None
+    failed = {result.step.id for result in state.trace if not result.ok}
+    needed = list(references(step.call.arguments if step.call else None))
+    if not needed and step in state.plan.steps:
+        needed = [planned.id for planned in state.plan.steps[: state.plan.steps.index(step)][-1:]]
+    return next((ident for ident in needed if ident in failed), None)
 
 
 def _open_arguments(step: Step, tool: JSONObject) -> list[str]:
@@ -180,6 +197,7 @@ async def _run_open_step(
     talk.say(to_json(user(executor_prompt(state.goal, state.plan, step, state.trace, error))))
     for call in before:
         talk.failures[call.signature] = SAME_FAILURES
+    talk.request["avoid"] = sorted({call.tool for call in before})
     await converse(durable, talk, state.meter)
     summary, blocked = strip_blocker(talk.text)
     calls = [*before, *talk.finished_calls]

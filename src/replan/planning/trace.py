@@ -23,7 +23,8 @@ class ToolUse(Struct, frozen=True):
 class StepResult(Struct, frozen=True, kw_only=True):
     """How a step went. `outputs` maps names to values that later steps refer to; `seconds` is the journalled duration.
 
-    `ok` is False for a step that is `blocked`, and for one whose last tool call of some tool failed.
+    `ok` is False for a step that is `blocked`, and for one whose last tool call of some tool failed. `needs` is the id
+    of the failed step without whose result it was not run.
     """
 
     step: Step
@@ -33,6 +34,7 @@ class StepResult(Struct, frozen=True, kw_only=True):
     outputs: JSONObject = {}
     blocked: bool = False
     cancelled: bool = False
+    needs: str | None = None
     seconds: float = 0.0
 
     @property
