@@ -4,7 +4,10 @@
 of a run's events.
 """
 
+import atexit
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -19,7 +22,10 @@ _PIPE_CLOSED = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code; `argv` are its words without the program's name. It does not raise."""
+    """Run one command and give its exit code. It does not raise.
+
+    `argv` are its words without the program's name; None: those of this process, which is to end with the code.
+    """
     prepare_output()
     try:
         code = _dispatch(argv)
@@ -30,7 +36,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = 130
     except OutputClosed:
         code = _PIPE_CLOSED
-    return code if close_output() else _PIPE_CLOSED
+    code = code if close_output() else _PIPE_CLOSED
+    if argv is None:
+        _leave_with(code)
+    return code
+
+
+def _leave_with(code: int) -> None:
+    """The command is done and its process about to end: Ctrl-C changes nothing about its exit code any more."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(code))
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # from then on handlers are not called
 
 
 def _dispatch(argv: Sequence[str] | None) -> int:
