@@ -89,9 +89,16 @@ def test_the_prompt_has_what_was_done_what_failed_and_what_is_left():
     [
         (result("s1", calls=(ToolUse("look", {}, "no", False),)), "the last call of look failed"),
         (result("s1", blocked=True), "it is blocked"),
+        (result("s1", blocked=True, summary="no access"), "no access"),
     ],
 )
-def test_the_prompt_says_why_a_silent_step_did_not_work(last: StepResult, why: str):
+def test_the_prompt_says_why_a_step_did_not_work(last: StepResult, why: str):
     prompt = replanner_prompt("Go.", [last], [], Plan())
-    assert f"did not work: {why}" in prompt
+    assert f"did not work: {why}\n" in prompt
     assert prompt.endswith("Still planned:\n- nothing")
+
+
+def test_the_prompt_does_not_call_a_step_failed_that_worked():
+    prompt = replanner_prompt("Go.", [result("s1", summary="found it")], [], Plan())
+    assert "The step s1 (do s1) worked." in prompt
+    assert "did not work" not in prompt

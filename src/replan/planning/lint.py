@@ -10,7 +10,7 @@ __all__ = ["mend"]
 
 
 def mend(
-    steps: Sequence[Step], uses: Collection[str], tools: Sequence[ToolInfo], taken: Collection[str]
+    steps: Sequence[Step], uses: Collection[str], tools: Sequence[ToolInfo], taken: Collection[str], max_steps: int
 ) -> tuple[list[Step], list[str]]:
     """The steps, mended, and what was done, one remark each.
 
@@ -28,7 +28,7 @@ def mend(
     named = {step.call.tool for step in kept if step.call} | {name for step in kept for name in step.suggested_tools}
     if all(step.call for step in kept):
         for info in tools:
-            if info.name in uses and info.name not in named and not info.read_only:
+            if len(kept) < max_steps and info.name in uses and info.name not in named and not info.read_only:
                 ident = free_id(len(kept) + 1, {*taken, *(step.id for step in kept)})
                 kept.append(
                     Step(id=ident, description=f"Call {info.name}, as the goal asks", call=PlannedCall(info.name))

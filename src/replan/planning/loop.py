@@ -139,6 +139,7 @@ async def _wants_replanner(durable: Durable, state: PlanningState, result: StepR
 
 async def _replan(durable: Durable, state: PlanningState) -> None:
     assert state.plan is not None
+    state.phase = "replan"
     request = _plan_request(replace(state, revisions=state.revisions + 1))
     talk = Talk("replanner", f"replan/{state.iterations}/", repairs=1, request=request)
     talk.say(to_json(user(replanner_prompt(state.goal, state.trace, state.remaining, state.plan))))
@@ -147,6 +148,7 @@ async def _replan(durable: Durable, state: PlanningState) -> None:
         await tell(
             durable, events.Error(run_id=durable.run_id, phase="replan", message=message, kind="ReplannerFailed")
         )
+    state.phase = "execute"
     decision: JSONObject = talk.output if talk.ended == "answered" else {"mode": "continue", "reason": "no decision"}
     if decision["mode"] == "revise":
         await _revise(durable, state, decision)

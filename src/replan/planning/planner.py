@@ -174,7 +174,7 @@ def plan_reader(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSON:
         except ValueError as error:
             problem = str(error)
         else:
-            steps, mended = mend(plan.steps, _uses(candidate), tools, args.get("taken", ()))
+            steps, mended = mend(plan.steps, _uses(candidate), tools, args.get("taken", ()), args["max_steps"])
             plan, remarks = structs.replace(plan, steps=tuple(steps)), [*remarks, *mended]
             called = {step.call.tool for step in plan.steps if step.call}
             facts = {info.name: _facts(info) for info in tools if info.name in called}

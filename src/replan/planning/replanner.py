@@ -60,12 +60,18 @@ def _read(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSONObject:
 
 
 def replanner_prompt(goal: str, trace: Sequence[StepResult], remaining: Sequence[Step], plan: Plan) -> str:
-    """The user message of the replanner: what was done, how the last step failed, what is still planned."""
-    last = trace[-1]
-    failed = ", ".join(last.failed_tools)
-    why = last.summary or (f"the last call of {failed} failed" if failed else "it is blocked")
+    """The user message of the replanner: what was done, how the last step went, what is still planned."""
     lines = [f"Goal: {goal}", "", results_section(trace, _FINDING_CHARS), ""]
-    lines.append(f"The step {last.step.id} ({last.step.description}) did not work: {why[:_FINDING_CHARS]}")
+    lines.append(_verdict(trace[-1]))
     left = [f"- {step.id}: {step.description}" for step in remaining]
     lines += ["", "Still planned:", *(left or ["- nothing"])]
     return "\n".join(lines)
+
+
+def _verdict(last: StepResult) -> str:
+    step = f"The step {last.step.id} ({last.step.description})"
+    if last.ok:
+        return f"{step} worked."
+    failed = ", ".join(last.failed_tools)
+    why = last.summary or (f"the last call of {failed} failed" if failed else "it is blocked")
+    return f"{step} did not work: {why[:_FINDING_CHARS]}"

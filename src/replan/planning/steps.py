@@ -45,7 +45,7 @@ async def run_step(durable: Durable, state: PlanningState, step: Step) -> StepRe
         run_id=durable.run_id, step_id=step.id, index=state.iterations - 1, description=step.description, kind=kind
     )
     await tell(durable, start)
-    if kind == "bound" and (needed := _failed_need(state, step)):
+    if kind != "open" and (needed := _failed_need(state, step, kind)):
         summary = f"Not run: it needs the result of step {needed}, which failed."
         result = StepResult(step=step, kind=kind, summary=summary, blocked=True, needs=needed)
     elif tool:
@@ -65,12 +65,12 @@ async def run_step(durable: Durable, state: PlanningState, step: Step) -> StepRe
     return result
 
 
-def _failed_need(state: PlanningState, step: Step) -> str | None:
-    """The failed step that a bound one cannot do without: one it refers to, or else the one before it in the plan."""
+def _failed_need(state: PlanningState, step: Step, kind: str) -> str | None:
+    """The failed step that a call cannot do without: one it refers to, or for open arguments the one before it."""
     assert state.plan is not None
-    failed = {result.step.id for result in state.trace if not result.ok}
+    failed = {result.step.id for result in state.trace if result.fruitless}
     needed = list(references(step.call.arguments if step.call else None))
-    if not needed and step in state.plan.steps:
+    if not needed and kind == "bound" and step in state.plan.steps:
         needed = [planned.id for planned in state.plan.steps[: state.plan.steps.index(step)][-1:]]
     return next((ident for ident in needed if ident in failed), None)
 

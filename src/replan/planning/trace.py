@@ -43,6 +43,11 @@ class StepResult(Struct, frozen=True, kw_only=True):
         return not self.blocked and not self.failed_tools
 
     @property
+    def fruitless(self) -> bool:
+        """Whether nothing came of the step: it is blocked, or all its calls failed."""
+        return self.blocked or bool(self.calls and not any(call.ok for call in self.calls))
+
+    @property
     def failed_tools(self) -> list[str]:
         """Tools whose last call in this step failed: a failure that stayed."""
         last = {call.tool: call.ok for call in self.calls}
