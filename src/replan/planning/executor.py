@@ -107,23 +107,9 @@ def _result_text(result: StepResult, max_chars: int) -> str:
         outcome = call.output if len(call.output) <= max_chars else f"{call.output[:max_chars]} ... [clipped]"
         arguments = encode(call.arguments).decode()
         lines.append(f"  {call.tool}({arguments}) {'->' if call.ok else 'FAILED:'} {outcome}")
-    lines += _substitutions(result)
     if result.summary and (not result.calls or result.summary.strip() != result.calls[-1].output.strip()):
         lines.append(f"  {result.summary[:max_chars]}")
     return "\n".join(lines)
-
-
-def _substitutions(result: StepResult) -> list[str]:
-    """What was used in the end in place of what could not be had: an answer must say so."""
-    if len(result.calls) < 2 or not result.calls[-1].ok or result.calls[0].ok:
-        return []
-    first, last = result.calls[0], result.calls[-1]
-    if first.tool != last.tool:
-        return []
-    changed = [
-        name for name, value in last.arguments.items() if name in first.arguments and first.arguments[name] != value
-    ]
-    return [f"  Note: {last.arguments[name]} was used instead of {first.arguments[name]}." for name in changed]
 
 
 def _call_text(step: Step) -> str:

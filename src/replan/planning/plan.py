@@ -1,7 +1,6 @@
 """What a plan is, and how a planner's reply becomes one that can be run."""
 
 import re
-from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
@@ -9,6 +8,8 @@ from msgspec import Struct
 
 from replan.encoding import JSON, JSONObject, clean_text, decode, encode, is_list, is_object
 from replan.tool import ToolInfo
+
+from .catalogue import tool_names
 
 __all__ = ["Plan", "PlannedCall", "Step", "fallback_plan", "free_id", "make_plan"]
 
@@ -77,7 +78,7 @@ def make_plan(
     raw_steps = data.get("steps") if is_object(data) else None
     if not is_list(raw_steps):
         raise ValueError('a plan is an object with "steps", a list')  # a value of the model's, not a type error of ours
-    known = _names(tools)
+    known = tool_names(tools)
     remarks: list[str] = []
     steps: list[Step] = []
     renamed: dict[str, str] = {}
@@ -97,13 +98,6 @@ def make_plan(
         raise ValueError('each of the "steps" is an object with a "description"')
     thought = clean_text(str(data.get("thought") or ""))
     return Plan(thought=thought, steps=tuple(steps), revision=revision), remarks
-
-
-def _names(tools: Sequence[ToolInfo]) -> dict[str, str]:
-    """What the planner may call the tools: by their names, and by what their servers call them where that is clear."""
-    originals = Counter(info.original for info in tools if info.original)
-    known = {info.original: info.name for info in tools if info.original and originals[info.original] == 1}
-    return known | {info.name: info.name for info in tools}
 
 
 def _step(raw: JSONObject, ident: str, renamed: dict[str, str], known: dict[str, str], remarks: list[str]) -> Step:

@@ -10,10 +10,12 @@ from replan.output import OutputProblem, candidates
 from replan.settings import ModelSettings
 from replan.tool import ToolInfo
 
+from .catalogue import catalogue, short_named
 from .executor import results_section
 from .plan import Plan, Step
-from .planner import catalogue, plan_reader, steps_schema
+from .planner import plan_reader
 from .prompts import instructions
+from .schema import steps_schema
 from .trace import StepResult
 
 __all__ = ["replanner_prompt", "replanner_stage"]
@@ -24,11 +26,12 @@ _FINDING_CHARS = 1_500
 
 def replanner_stage(model: Model, tools: Sequence[ToolInfo], system_prompt: str, settings: ModelSettings) -> Stage:
     """The stage that decides between continuing, revising and finishing."""
+    offered = short_named(tools)
     return Stage(
         phase="replan",
         model=model,
-        instructions=instructions("replanner", "Tools:\n" + catalogue(tools), system_prompt),
-        schema=partial(_schema, model.profile, tools),
+        instructions=instructions("replanner", "Tools:\n" + catalogue(offered), system_prompt),
+        schema=partial(_schema, model.profile, offered),
         read=partial(_read, tools),
         settings=settings,
     )

@@ -39,4 +39,20 @@ def synthesizer_prompt(task: JSONObject, trace: Sequence[StepResult], not_done: 
         lines += ["", results_section(trace, _FINDING_CHARS)]
     if not_done:
         lines += ["", "Not done:", *(f"- {item}" for item in not_done)]
+    if facts := [fact for result in trace for fact in _facts(result)]:
+        lines += ["", "The answer must say:", *(f"- {fact}" for fact in facts)]
     return "\n".join(lines)
+
+
+def _facts(result: StepResult) -> list[str]:
+    """What an answer must not leave out: what was used in place of something else, and what could not be had."""
+    calls = result.calls
+    if not calls or calls[0].ok:
+        return []
+    if not result.ok:
+        return [f"{result.step.description}: failed. {calls[0].output.removesuffix('.')[:300]}."]
+    first, last = calls[0], calls[-1]
+    changed = [name for name, value in last.arguments.items() if first.arguments.get(name, value) != value]
+    if not changed or first.tool != last.tool:
+        return []
+    return [f"{last.arguments[name]} was used instead of {first.arguments[name]}." for name in changed]
