@@ -46,7 +46,7 @@ class Cast:
 
     def agent(self, **options: Any) -> PlanningAgent[Any]:
         models = Stages(planner=self.planner, executor=self.executor, synthesizer=self.synthesizer)
-        return PlanningAgent(models=models, on_event=self.events.append, **{**self.options, **options})
+        return PlanningAgent(**{"models": models, "on_event": self.events.append, **self.options, **options})
 
     async def run(self, goal: str = "Reach the goal.", **options: Any) -> Any:
         return await self.agent().run(goal, **options)

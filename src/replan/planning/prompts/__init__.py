@@ -3,6 +3,8 @@
 from functools import cache
 from pathlib import Path
 
+__all__ = ["instructions", "load"]
+
 _FOLDER = Path(__file__).parent
 
 

@@ -1,0 +1,235 @@
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Awaitable, Callable
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+
+import replan
+from replan import (
+    Agent,
+    Limits,
+    ModelSettings,
+    Planning,
+    PlanningAgent,
+    Stages,
+    Usage,
+    tool,
+)
+from replan.errors import ModelTimeout, Overloaded
+from replan.events import AnyEvent
+from replan.model import ModelRequest
+from replan.models import resolve
+from replan.testing import HttpReply, ScriptedModel, ScriptedServer, call, error_reply
+
+# ---- names
+
+
+def public_modules() -> list[str]:
+    found = pkgutil.walk_packages(replan.__path__, "replan.")
+    names = [info.name for info in found if not any(part.startswith("_") for part in info.name.split("."))]
+    return ["replan", *names]
+
+
+def with_names() -> list[str]:
+    return [name for name in public_modules() if hasattr(importlib.import_module(name), "__all__")]
+
+
+def public_objects() -> list[Any]:
+    found = {}
+    for module in map(importlib.import_module, with_names()):
+        for name in module.__all__:
+            found.setdefault(f"{module.__name__}.{name}", getattr(module, name, None))
+    return [pytest.param(name, value, id=name) for name, value in sorted(found.items())]
+
+
+def rank(name: str) -> tuple[int, str]:
+    """Constants, then classes, then the rest, each by name: the order that the linter keeps."""
+    return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name)
+
+
+@pytest.mark.parametrize("name", with_names())
+def test_the_list_of_public_names_is_sorted_and_true(name: str):
+    module = importlib.import_module(name)
+    assert list(module.__all__) == sorted(set(module.__all__), key=rank)
+    assert [each for each in module.__all__ if not hasattr(module, each)] == []
+
+
+@pytest.mark.parametrize("name", public_modules())
+def test_every_public_module_says_what_it_is_for(name: str):
+    assert (importlib.import_module(name).__doc__ or "").strip()
+
+
+def test_every_package_lists_its_public_names():
+    packages = [m for m in map(importlib.import_module, public_modules()) if hasattr(m, "__path__")]
+    assert [m.__name__ for m in packages if not hasattr(m, "__all__")] == []
+
+
+def undocumented(owner: type) -> list[str]:
+    """The public methods and properties that the class itself defines without a word."""
+    missing: list[str] = []
+    for name, value in vars(owner).items():
+        function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        written = inspect.isfunction(function) and function.__module__ == owner.__module__
+        if written and not name.startswith("_") and not function.__doc__:
+            missing.append(name)
+    return missing
+
+
+@pytest.mark.parametrize(("name", "value"), public_objects())
+def test_every_public_name_is_documented(name: str, value: Any):
+    if isinstance(value, ModuleType) or not (inspect.isclass(value) or inspect.isroutine(value)):
+        return
+    assert (value.__doc__ or "").strip(), name
+    if inspect.isclass(value) and value.__module__.startswith("replan"):
+        assert not value.__doc__.startswith(f"{value.__name__}("), f"{name} has no words of its own"
+        assert undocumented(value) == []
+
+
+@pytest.mark.parametrize("kind", get_args(AnyEvent))
+def test_every_event_says_what_it_means(kind: type):
+    assert (vars(kind).get("__doc__") or "").strip()
+
+
+def test_the_public_names_of_the_package_are_few_and_known():
+    assert len(replan.__all__) < 40
+    assert replan.__version__.count(".") == 2
+
+
+# ---- options: each has an effect that is seen here
+
+
+@tool(read_only=True)
+async def look(key: str) -> str:
+    "Look up a key."
+    if key == "bad":
+        raise LookupError("no such key")
+    return f"value of {key}"
+
+
+@tool(read_only=True)
+async def other() -> str:
+    "Something else."
+    return "other"
+
+
+PLAN = """{"thought": "t", "steps": [
+    {"id": "a", "description": "one", "suggested_tools": ["look"]},
+    {"id": "b", "description": "two", "call": {"tool": "look", "arguments": {"key": "bad"}}},
+    {"id": "c", "description": "three"}]}"""
+CALLS = 0
+
+
+def play(request: ModelRequest) -> Any:
+    """The same small run for every option: a step that looks something up, one that fails, one that is left."""
+    name = request.output.name if request.output else None
+    if name == "plan":
+        return PLAN
+    if name == "decision":
+        return f'{{"mode": "revise", "reason": "r", "steps": [{{"description": "new {len(str(request))}"}}]}}'
+    if request.tools and len(request.conversation.messages) == 1:
+        return call("look", key="a") if request.tools[0].name == "look" else "nothing to look with"
+    return "done [BLOCKER]" if request.tools else "the answer"
+
+
+USED = Usage(input_tokens=100, output_tokens=10, reasoning_tokens=5)
+
+
+async def seen(**options: Any) -> Any:
+    """What can be seen of a planning run with these options."""
+    model = ScriptedModel(otherwise=play, usage=USED)
+    result = await PlanningAgent(model, tools=[look, other], **options).run("go")
+    requests = [
+        ([t.name for t in r.tools], r.max_output_tokens, r.temperature, r.options, r.output and r.output.name)
+        for r in model.requests
+    ]
+    trace = [(s.step.description[:5], [use.ok for use in s.calls]) for s in result.trace]
+    return result.status, result.stop_reason, result.iterations, result.revisions, trace, requests
+
+
+async def answered(stages: Callable[[ScriptedModel], Stages]) -> list[str | None]:
+    """What a stage's own model was asked for."""
+    own = ScriptedModel(otherwise=play)
+    await PlanningAgent(ScriptedModel(otherwise=play), models=stages(own), tools=[look, other]).run("go")
+    return sorted({r.output.name if r.output else ("step" if r.tools else "answer") for r in own.requests})
+
+
+async def outcome(server: ScriptedServer, settings: ModelSettings) -> str:
+    """What becomes of a run against a server."""
+    async with server:
+        agent = Agent(resolve("openai-compatible:x", base_url=server.base_url, settings=settings))
+        try:
+            return (await agent.run("go")).text
+        except (Overloaded, ModelTimeout) as error:
+            return type(error).__name__
+
+
+async def differs(**options: Any) -> None:
+    assert await seen(**options) != await seen()
+
+
+async def retries() -> None:
+    def failing() -> ScriptedServer:
+        return ScriptedServer(error_reply(503, retry_after="0"), "at last")
+
+    assert await outcome(failing(), ModelSettings(max_retries=1)) == "at last"
+    assert await outcome(failing(), ModelSettings(max_retries=0)) == "Overloaded"
+
+
+async def timeout() -> None:
+    silent = ScriptedServer(otherwise=HttpReply(then="hang"))
+    assert await outcome(silent, ModelSettings(timeout=0.05, max_retries=0)) == "ModelTimeout"
+
+
+async def planner() -> None:
+    assert await answered(lambda own: Stages(planner=own)) == ["decision", "plan"]
+
+
+async def executor() -> None:
+    assert await answered(lambda own: Stages(executor=own)) == ["step"]
+
+
+async def synthesizer() -> None:
+    assert await answered(lambda own: Stages(synthesizer=own)) == ["answer"]
+
+
+def limit(name: str, value: int) -> Callable[[], Awaitable[None]]:
+    return lambda: differs(limits=Limits(**{name: value}))
+
+
+EFFECTS: dict[tuple[type, str], Callable[[], Awaitable[None]]] = {
+    (Limits, "max_turns"): limit("max_turns", 1),
+    (Limits, "max_iterations"): limit("max_iterations", 1),
+    (Limits, "max_plan_steps"): limit("max_plan_steps", 1),
+    (Limits, "max_revisions"): limit("max_revisions", 0),
+    (Limits, "max_tool_calls"): limit("max_tool_calls", 0),
+    (Limits, "max_input_tokens"): limit("max_input_tokens", 100),
+    (Limits, "max_output_tokens"): limit("max_output_tokens", 10),
+    (Limits, "max_reasoning_tokens"): limit("max_reasoning_tokens", 5),
+    (Limits, "max_total_tokens"): limit("max_total_tokens", 110),
+    (ModelSettings, "max_output_tokens"): lambda: differs(settings=ModelSettings(max_output_tokens=7)),
+    (ModelSettings, "temperature"): lambda: differs(settings=ModelSettings(temperature=0.5)),
+    (ModelSettings, "options"): lambda: differs(settings=ModelSettings(options={"seed": 1})),
+    (ModelSettings, "timeout"): timeout,
+    (ModelSettings, "max_retries"): retries,
+    (Planning, "replan_after"): lambda: differs(planning=Planning(replan_after=lambda result: False)),
+    (Planning, "tool_selection"): lambda: differs(planning=Planning(tool_selection="plan-narrowed")),
+    (Stages, "planner"): planner,
+    (Stages, "executor"): executor,
+    (Stages, "synthesizer"): synthesizer,
+}
+
+
+def test_every_option_has_an_effect_that_is_tested():
+    options = {
+        (kind, field.name) for kind in (Limits, ModelSettings, Planning, Stages) for field in dataclasses.fields(kind)
+    }
+    assert options == set(EFFECTS)
+
+
+@pytest.mark.parametrize(("kind", "name"), EFFECTS, ids=lambda value: getattr(value, "__name__", value))
+async def test_the_option_changes_what_a_run_does(kind: type, name: str):
+    await EFFECTS[kind, name]()
