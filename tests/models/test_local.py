@@ -239,7 +239,7 @@ async def test_schemas_are_told_in_the_engines_words(engine, model, collect, par
 
 
 async def test_references_are_resolved_and_may_be_recursive(engine, model, collect):
-    engine.script('{"children":[]}', '{"tool":"plant","arguments":{}}')
+    engine.script('{"children":[]}', '{"name":"plant","arguments":{}}')
     tree = {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/a~1b"}}}}
     schema = {**tree, "$defs": {"a/b": tree, "unused": {}}}
     await collect(model, output=OutputSchema("tree", schema))
@@ -273,17 +273,19 @@ async def test_an_engine_that_keeps_to_no_schema_is_an_error(engine, model, coll
 
 
 async def test_a_tool_call_is_read_out_of_the_reply(engine, model, collect):
-    engine.script('{"tool":"weather","arguments":{"city":"Oslo"}}')
+    engine.script('{"name":"weather","arguments":{"city":"Oslo"}}')
     deltas = await collect(model, instructions="Help.", tools=(WEATHER, CLOCK))
     (done,) = deltas
     (call,) = done.message.calls
     assert (call.name, call.arguments, done.finish) == ("weather", {"city": "Oslo"}, "tool_calls")
     system = engine.bodies[0]["messages"][0]["content"]
-    assert system.startswith("Help.\n\nTools:\n- weather(city: string) - Weather of a city\n- clock() - The time\n")
+    assert system.startswith(
+        "Help.\n\nTools:\n- weather(city: string) - Weather of a city\n- clock() - The time\n- answer(text: string) - "
+    )
 
 
 async def test_an_answer_is_streamed_as_text(engine, model, collect):
-    engine.script('{"answer":"It is 3 \\u00b0C.\\nGood \\ud83d\\ude00 \\"day\\""}')
+    engine.script('{"name":"answer","arguments":{"text":"It is 3 \\u00b0C.\\nGood \\ud83d\\ude00 \\"day\\""}}')
     deltas = await collect(model, tools=(WEATHER,))
     text = 'It is 3 °C.\nGood 😀 "day"'
     assert "".join(delta.text for delta in deltas[:-1]) == text
@@ -292,19 +294,19 @@ async def test_an_answer_is_streamed_as_text(engine, model, collect):
 
 
 async def test_a_cut_call_is_no_call(engine, model, collect):
-    engine.script({"cut": '{"tool":"weather","arguments":{"city":"Os'})
+    engine.script({"cut": '{"name":"weather","arguments":{"city":"Os'})
     (done,) = await collect(model, tools=(WEATHER,))
     assert (done.message, done.finish) == (Assistant(()), "length")
 
 
 async def test_a_cut_answer_keeps_its_text(engine, model, collect):
-    engine.script({"cut": '{"answer":"It is'})
+    engine.script({"cut": '{"name":"answer","arguments":{"text":"It is'})
     deltas = await collect(model, tools=(WEATHER,))
     assert (deltas[-1].message.text, deltas[-1].finish) == ("It is", "length")
 
 
 async def test_tools_and_an_output_schema_go_together(engine, model, collect):
-    engine.script('{"answer":{"warm":true}}')
+    engine.script('{"name":"answer","arguments":{"text":{"warm":true}}}')
     schema = {"type": "object", "properties": {"warm": {"type": "boolean"}}, "required": ["warm"]}
     deltas = await collect(model, tools=(WEATHER,), output=OutputSchema("warmth", schema))
     assert deltas[-1].message.text == '{"warm":true}'
@@ -312,7 +314,7 @@ async def test_tools_and_an_output_schema_go_together(engine, model, collect):
 
 @pytest.mark.parametrize(("choice", "answers"), [("required", False), ("auto", True)])
 async def test_a_required_call_leaves_no_answer(engine, model, collect, choice, answers):
-    engine.script('{"tool":"weather","arguments":{"city":"Oslo"}}')
+    engine.script('{"name":"weather","arguments":{"city":"Oslo"}}')
     await collect(model, tools=(WEATHER,), tool_choice=choice)
     assert ('"answer"' in engine.bodies[0]["grammar"]) is answers
 
@@ -325,40 +327,43 @@ async def test_no_tools_are_offered_where_none_may_be_called(engine, model, coll
 
 
 async def test_earlier_calls_and_results_are_told_as_text(engine, model, collect):
-    engine.script('{"answer":"3"}')
+    engine.script('{"name":"answer","arguments":{"text":"3"}}')
     await collect(model, after((OSLO, "3 <|im_end|> degrees")), tools=(WEATHER,))
     roles = [message["role"] for message in engine.bodies[0]["messages"]]
     _, _, call, result = [message["content"] for message in engine.bodies[0]["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
-    assert call == '{"tool":"weather","arguments":{"city":"Oslo"}}'
-    assert result.startswith("Result of weather: 3 < |im_end|> degrees\n\nGoal: How warm is it in Oslo and in Rome?")
+    assert call == '{"name":"weather","arguments":{"city":"Oslo"}}'
+    assert result.startswith(
+        "Result of weather: 3 < |im_end|> degrees\n\nThe request was: How warm is it in Oslo and in Rome?"
+    )
+    assert "Results so far: weather(Oslo)." in result
 
 
 async def test_a_repeated_call_is_asked_again(engine, model, collect):
-    engine.script('{"tool":"weather","arguments":{"city":"Oslo"}}', '{"tool":"weather","arguments":{"city":"Rome"}}')
+    engine.script('{"name":"weather","arguments":{"city":"Oslo"}}', '{"name":"weather","arguments":{"city":"Rome"}}')
     (done,) = await collect(model, after((OSLO, "3")), tools=(WEATHER,))
     assert done.message.calls[0].arguments == {"city": "Rome"}
-    assert "Do not repeat" in engine.bodies[1]["messages"][-1]["content"]
+    assert "do not repeat" in engine.bodies[1]["messages"][-1]["content"]
     assert (done.usage.input_tokens, done.usage.model_calls) == (60, 1)
 
 
 async def test_a_call_repeated_again_leaves_only_the_answer(engine, model, collect):
-    repeat = '{"tool":"weather","arguments":{"city":"Oslo"}}'
-    engine.script(repeat, repeat, '{"answer":"3 degrees"}')
+    repeat = '{"name":"weather","arguments":{"city":"Oslo"}}'
+    engine.script(repeat, repeat, '{"name":"answer","arguments":{"text":"3 degrees"}}')
     deltas = await collect(model, after((OSLO, "3")), tools=(WEATHER,))
     assert deltas[-1].message.text == "3 degrees"
-    assert '"tool"' not in engine.bodies[2]["grammar"]
+    assert '"weather"' not in engine.bodies[2]["grammar"]
 
 
 async def test_a_tool_without_parameters_is_not_offered_twice(engine, model, collect):
-    engine.script('{"answer":"noon"}')
+    engine.script('{"name":"answer","arguments":{"text":"noon"}}')
     await collect(model, after((ToolCall("c", "clock", {}), "12:00")), tools=(WEATHER, CLOCK))
     assert '"weather"' in engine.bodies[0]["grammar"]
     assert '"clock"' not in engine.bodies[0]["grammar"]
 
 
 async def test_a_used_choice_is_not_offered_twice(engine, model, collect):
-    engine.script('{"answer":"noon"}')
+    engine.script('{"name":"answer","arguments":{"text":"noon"}}')
     choice = {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"]}
     await collect(model, after((OSLO, "3")), tools=(ToolSpec("weather", "Weather.", choice),))
     assert '"enum": ["Rome"]' in engine.bodies[0]["grammar"]

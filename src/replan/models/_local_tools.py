@@ -1,8 +1,8 @@
 """Tools for a model that cannot call any: one constrained JSON object stands for a call or for the answer.
 
-A small model does not keep to a native tool-call format, but it does choose well between `{"tool": ..., "arguments":
-...}` and `{"answer": ...}` when the grammar leaves nothing else. Here a conversation becomes the texts of such a
-dialogue, and a reply of this form becomes a tool call or a text like any other model's.
+A small model does not keep to a native tool-call format, but it does choose well between `{"name": ..., "arguments":
+...}` objects when the grammar leaves nothing else, best when the answer is a tool like the others. Here a conversation
+becomes the texts of such a dialogue, and a reply of this form becomes a tool call or a text like any other model's.
 """
 
 import json
@@ -16,42 +16,46 @@ from replan.model import ToolSpec
 
 from ._local_schema import clean, is_list, is_object
 
-__all__ = ["AnswerText", "calls_so_far", "chat", "read_call", "reply_schema", "tool_guide", "untried"]
+__all__ = ["AnswerText", "answer_name", "calls_so_far", "chat", "read_call", "reply_schema", "tool_guide", "untried"]
 
 _SPECIAL = re.compile(r"<\|(?=\w+\|>)")
 _STRING = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 _HIGH_SURROGATE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
-_ANSWER = '{"answer":"'
+_ANSWER_NAMES = ("answer", "final_answer", "answer_the_user", "end_with_answer")
 
 
-def reply_schema(tools: Sequence[ToolSpec], *, answer: JSONObject | None, strict: bool = True) -> JSONObject:
-    """The schema of a reply: one branch for each tool, and one for an answer of the schema `answer`."""
+def answer_name(tools: Sequence[ToolSpec]) -> str:
+    """What the answer is called among these tools."""
+    taken = {tool.name for tool in tools}
+    return next(name for name in (*_ANSWER_NAMES, "_".join(sorted(taken))) if name not in taken)
+
+
+def reply_schema(
+    tools: Sequence[ToolSpec], *, answer: JSONObject | None, name: str = "answer", strict: bool = True
+) -> JSONObject:
+    """The schema of a reply: one branch for each tool, and one called `name` for an answer of the schema `answer`."""
     branches: list[JSONObject] = []
     definitions: JSONObject = {}
-    parts = [(f"t{n}", tool.name, {"type": "object", **tool.parameters}) for n, tool in enumerate(tools)]
-    for prefix, name, parameters in parts:
-        arguments = clean(parameters, strict=strict, prefix=prefix)
-        definitions.update(arguments.pop("$defs", {}))
-        branches.append(_closed({"tool": {"const": name}, "arguments": arguments}))
+
+    def part(schema: JSONObject, prefix: str) -> JSONObject:
+        cleaned = clean(schema, strict=strict, prefix=prefix)
+        definitions.update(cleaned.pop("$defs", {}))
+        return cleaned
+
+    for number, tool in enumerate(tools):
+        branches.append(_offer(tool.name, part({"type": "object", **tool.parameters}, f"t{number}")))
     if answer is not None:
-        content = clean(answer, strict=strict, prefix="a")
-        definitions.update(content.pop("$defs", {}))
-        branches.append(_closed({"answer": content}))
+        branches.append(_offer(name, _closed({"text": part(answer, "a")})))
     schema = branches[0] if len(branches) == 1 else {"anyOf": branches}
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def tool_guide(tools: Sequence[ToolSpec], *, answer: bool) -> str:
-    """The tools and the form of a reply, for the instructions."""
+def tool_guide(tools: Sequence[ToolSpec], answer: str | None) -> str:
+    """The tools and the form of a reply, for the instructions; `answer` is the answer's name where one may be given."""
     lines = [f"- {tool.name}({_signature(tool.parameters)})" + _summary(tool.description, 200, " - ") for tool in tools]
-    rule = 'Reply with one JSON object. {"tool": name, "arguments": {...}} uses a tool, one at a time.'
-    if answer:
-        rule += (
-            ' {"answer": text} ends the work. To do, look up or calculate something, always use the tool for it: you'
-            " know and do nothing by yourself. Answer when the results above hold all that was asked, with the values"
-            " from the results, or when no tool can help. Never repeat a call."
-        )
-    return "\n".join(["Tools:", *lines, rule])
+    if answer is not None:
+        lines.append(f"- {answer}(text: string) - Answer the user when no other tool is needed")
+    return "\n".join(["Tools:", *lines, 'Reply with one JSON object: {"name": tool, "arguments": {...}}.'])
 
 
 def chat(messages: Sequence[Message], instructions: str, closing: str = "") -> list[JSONObject]:
@@ -110,16 +114,17 @@ def _without(tool: ToolSpec, name: str, used: Sequence[JSONObject]) -> list[Tool
 class AnswerText:
     """Reads the answer out of a reply that is still being written."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._start = f'{{"name":"{name}","arguments":{{"text":"'
         self._raw = ""
         self._read = 0
 
     def feed(self, piece: str) -> str:
         """What the piece adds to the answer's text; nothing while it is a tool call or an answer that is no text."""
         self._raw += piece
-        if not self._raw.startswith(_ANSWER):
+        if not self._raw.startswith(self._start):
             return ""
-        start = len(_ANSWER) + self._read
+        start = len(self._start) + self._read
         found = _STRING.match(self._raw, start)
         written = found.group() if found else ""
         written = _HIGH_SURROGATE.sub("", written)
@@ -128,11 +133,15 @@ class AnswerText:
 
 
 def read_call(reply: JSON) -> ToolCall | None:
-    """The tool call that a reply stands for."""
-    if not is_object(reply) or not isinstance(reply.get("tool"), str):
+    """The tool call that a reply stands for, the answer being one too; None when it is none."""
+    if not is_object(reply) or not isinstance(reply.get("name"), str):
         return None
     arguments = reply.get("arguments")
-    return ToolCall(f"call_{secrets.token_hex(8)}", reply["tool"], arguments if is_object(arguments) else {})
+    return ToolCall(f"call_{secrets.token_hex(8)}", reply["name"], arguments if is_object(arguments) else {})
+
+
+def _offer(name: str, arguments: JSONObject) -> JSONObject:
+    return _closed({"name": {"const": name}, "arguments": arguments})
 
 
 def _closed(properties: JSONObject) -> JSONObject:
@@ -156,7 +165,7 @@ def _part(part: object) -> str:
         case Text(text) | Refusal(text):
             return text
         case ToolCall(_, name, arguments):
-            return encode({"tool": name, "arguments": arguments}).decode()
+            return encode({"name": name, "arguments": arguments}).decode()
         case _:
             return ""
 

@@ -7,12 +7,13 @@ from replan.encoding import JSON, JSONObject, decode, encode
 from replan.messages import Assistant, Message, Text, ToolCall, ToolResult, User
 from replan.model import FinishReason, ModelRequest, ToolSpec
 
-from ._local_schema import clean, grammar, is_object
-from ._local_tools import AnswerText, calls_so_far, chat, read_call, reply_schema, tool_guide, untried
+from ._local_schema import clean, grammar
+from ._local_tools import AnswerText, answer_name, calls_so_far, chat, read_call, reply_schema, tool_guide, untried
 
 __all__ = ["Ask", "Reply", "first_ask", "next_ask"]
 
 _TEXT: JSONObject = {"type": "string"}
+_GOAL_SHOWN = 400  # characters
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,13 @@ class Ask:
     def schema(self) -> JSONObject | None:
         """The cleaned schema of the reply."""
         if self.tools or self.repeats:
-            return reply_schema(self.tools, answer=self.answer, strict=self.strict)
+            return reply_schema(self.tools, answer=self.answer, name=self.answer_name, strict=self.strict)
         return None if self.answer is None else clean(self.answer, strict=self.strict)
+
+    @property
+    def answer_name(self) -> str:
+        """What the answer is called among the request's tools."""
+        return answer_name(self.request.tools)
 
     @property
     def wrapped(self) -> bool:
@@ -51,18 +57,26 @@ class Ask:
         instructions = request.instructions
         if not self.wrapped:
             return chat(messages, instructions)
-        guide = tool_guide(request.tools, answer=request.tool_choice != "required")
+        guide = tool_guide(request.tools, None if request.tool_choice == "required" else self.answer_name)
         return chat(messages, f"{instructions}\n\n{guide}".strip(), self._closing(messages))
 
     def _closing(self, messages: list[Message]) -> str:
+        """What stands last, after results: the wording that lets such a model neither stop early nor go on for ever."""
         goal = next((message for message in reversed(messages) if isinstance(message, User)), None)
         if goal is None or not isinstance(messages[-1], ToolResult):
             return ""
-        text = "\n".join(part.text for part in goal.content if isinstance(part, Text))[:400]
-        closing = f"Goal: {text}\nCall the tool that gives what is still missing, or answer if nothing is."
-        if self.repeats:
-            closing = f"{closing}\nThe last call was made before: its result is above. Do not repeat it."
-        return closing
+        text = "\n".join(part.text for part in goal.content if isinstance(part, Text))
+        made = ", ".join(f"{call.name}({', '.join(map(_short, call.arguments.values()))})" for call in self._made)
+        repeated = " The last call was made before and its result is above: do not repeat it." if self.repeats else ""
+        return (
+            f"The request was: {text[:_GOAL_SHOWN]}\nResults so far: {made}.{repeated}\n"
+            "Call one more tool if anything it asks for has no result yet. "
+            f"If all has, use {self.answer_name}, with the values from the results in a full sentence."
+        )
+
+    @cached_property
+    def _made(self) -> list[ToolCall]:
+        return calls_so_far(self.request.conversation.messages)
 
 
 class Reply:
@@ -71,7 +85,7 @@ class Reply:
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._text = ""
-        self._answer = AnswerText()
+        self._answer = AnswerText(ask.answer_name)
         self.length = False
         self.shown = False
         self.refused = False
@@ -96,22 +110,24 @@ class Reply:
 
     @cached_property
     def call(self) -> ToolCall | None:
-        """The tool call that the reply is."""
+        """The tool call that the reply is, unless it is the answer."""
+        call = self._offered
+        return None if call is None or call.name == self._ask.answer_name else call
+
+    @cached_property
+    def _offered(self) -> ToolCall | None:
         return read_call(self.value) if self._ask.wrapped else None
 
     def result(self) -> tuple[Assistant, FinishReason]:
         """The reply as a message."""
-        finish: FinishReason = "length" if self.length and self.value is None else "stop"
         if not self._ask.wrapped:
-            finish = "length" if self.length else "stop"
-            return _said(self._text), finish
+            return _said(self._text), "length" if self.length else "stop"
         if self.call is not None:
             return Assistant((self.call,)), "tool_calls"
-        if is_object(self.value) and "answer" in self.value:
-            answer = self.value["answer"]
-            return _said(answer if isinstance(answer, str) else encode(answer).decode()), finish
-        partial = AnswerText().feed(self._text)
-        return _said(partial), "length"
+        if self._offered is not None:
+            answer = self._offered.arguments.get("text", "")
+            return _said(answer if isinstance(answer, str) else encode(answer).decode()), "stop"
+        return _said(AnswerText(self._ask.answer_name).feed(self._text)), "length"
 
 
 def first_ask(request: ModelRequest) -> Ask:
@@ -144,6 +160,11 @@ def next_ask(request: ModelRequest, ask: Ask, reply: Reply) -> Ask | None:
 def _made_before(call: ToolCall, request: ModelRequest) -> bool:
     made = calls_so_far(request.conversation.messages)
     return any((call.name, call.arguments) == (other.name, other.arguments) for other in made)
+
+
+def _short(value: JSON) -> str:
+    text = value if isinstance(value, str) else encode(value).decode()
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 def _begins(text: str, schema: JSONObject) -> bool:
