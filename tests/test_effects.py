@@ -12,7 +12,7 @@ from replan import Agent, ToolContext, ToolError, Usage, tool
 from replan.effects import MAX_RESULT_CHARS
 from replan.errors import BadResponse, RunFailed
 from replan.events import FinalReasoningDelta, FinalTextDelta, Retry, StepToolProgress, StepToolResult
-from replan.messages import Assistant, Image, Text, Thinking, ToolResult
+from replan.messages import Assistant, File, Image, Text, Thinking, ToolResult
 from replan.model import Delta, Done, ModelProfile, ModelRequest, TextDelta
 from replan.model import Retry as RetryDelta
 from replan.settings import ModelSettings
@@ -117,6 +117,30 @@ async def test_a_long_result_is_clipped_and_kept_whole_as_an_artifact():
 async def test_a_result_of_just_the_limit_is_whole():
     result = await result_of(Made(ToolOutput((Text("x" * MAX_RESULT_CHARS),))))
     assert result.text == "x" * MAX_RESULT_CHARS
+
+
+async def test_large_data_are_kept_as_an_artifact_and_small_ones_stay():
+    kept: list[bytes] = []
+    large = b"x" * 1_000_001
+
+    def look(request: ModelRequest) -> str:
+        first, second = request.conversation.messages[-1].content
+        assert first == Image("image/png", b"small")
+        assert (second.mime, second.name, second.data) == ("application/pdf", "a.pdf", None)
+        kept.append(Path(second.url).read_bytes())
+        return "done"
+
+    made = Made(ToolOutput((Image("image/png", b"small"), File("application/pdf", "a.pdf", large))))
+    await Agent(ScriptedModel(call("made"), look), tools=[made]).run("go")
+    assert kept == [large]
+
+
+async def test_a_huge_structured_result_is_left_out_and_the_call_is_no_failure():
+    rows = [{"text": "x" * 1000, "n": n} for n in range(5000)]
+    result = await result_of(Made(ToolOutput((Text("5000 rows"),), structured=rows)))
+    assert (result.text, result.is_error, result.structured) == ("5000 rows", False, None)
+    small = await result_of(Made(ToolOutput((Text("rows"),), structured=rows[:100])))
+    assert small.structured == rows[:100]
 
 
 async def test_a_tool_knows_the_run_that_calls_it():

@@ -281,6 +281,25 @@ async def test_an_unforeseen_error_becomes_a_run_failure_with_its_cause():
         await Agent(model).run("go")
 
 
+async def test_an_unforeseen_error_outside_of_steps_is_stored_and_raised_as_a_failure_too():
+    class Odd(MemoryJournal):
+        async def create(self, *args: Any, **options: Any) -> Any:
+            session = await super().create(*args, **options)
+
+            async def emit(event: Any) -> None:
+                raise ZeroDivisionError("oh")
+
+            session.emit = emit  # type: ignore[method-assign]
+            return session
+
+    journal = Odd()
+    with pytest.raises(RunFailed, match="run 'r1' failed: ZeroDivisionError: oh") as caught:
+        await Agent(ScriptedModel("a"), journal=journal).run("go", run_id="r1")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert caught.value.result.status == "failed"
+    assert (await journal.info("r1")).error == {"type": "ZeroDivisionError", "message": "oh"}
+
+
 async def test_the_error_of_a_run_that_nobody_asks_for_is_no_warning():
     problems: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))

@@ -19,7 +19,7 @@ import msgspec
 
 from . import events
 from .durable import StepContext, durable_step
-from .encoding import JSON, JSONObject, clean_text, normalise
+from .encoding import JSON, JSONObject, clean_text, encode, normalise
 from .messages import Assistant, Content, Message, Text, ToolCall, ToolResult, from_json, to_json
 from .model import Conversation, Delta, Done, Model, ModelRequest, OutputSchema, Retry, TextDelta, ToolSpec
 from .model import ThinkingDelta as ModelThinkingDelta
@@ -32,6 +32,12 @@ __all__ = ["Services", "Stage", "Watch", "text_watch"]
 
 MAX_RESULT_CHARS = 200_000
 """Texts longer than this are kept whole as an artifact; the model gets the beginning and the path."""
+
+MAX_DATA_BYTES = 1_000_000
+"""Images, sounds and files larger than this are kept as artifacts; the message has their path."""
+
+MAX_STRUCTURED_BYTES = 4_000_000
+"""Structured results that are larger, as JSON, are left out of what is stored."""
 
 _FAILED_SILENTLY = "The tool failed without saying why."
 
@@ -216,7 +222,9 @@ async def call_tool(ctx: StepContext, args: JSONObject) -> JSONObject:
     content = tuple(_bounded(ctx, part) for part in output.content if not isinstance(part, Text) or part.text.strip())
     if not content:
         content = (Text(_FAILED_SILENTLY if output.is_error else "Done."),)
-    structured = normalise(output.structured) if output.structured is not None else None
+    structured = normalise(output.structured)
+    if len(encode(structured)) > MAX_STRUCTURED_BYTES:
+        structured = None  # steps that refer to it read the text
     return to_json(ToolResult(call_id, name, content, is_error=output.is_error, structured=structured))
 
 
@@ -242,8 +250,11 @@ def _error(text: str) -> ToolOutput:
 
 
 def _bounded(ctx: StepContext, part: Content) -> Content:
+    """The part, small enough to be stored and sent again and again; what is larger is kept as an artifact."""
     if not isinstance(part, Text):
-        return part
+        if part.data is None or len(part.data) <= MAX_DATA_BYTES:
+            return part
+        return msgspec.structs.replace(part, data=None, url=str(ctx.keep(part.data, part.mime)))
     text = clean_text(part.text)
     if len(text) <= MAX_RESULT_CHARS:
         return part if text is part.text else Text(text)
