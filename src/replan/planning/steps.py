@@ -9,20 +9,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from replan import events
+from replan.calls import Call, start_call, take_call_outcome, tell, tell_call, tell_result
 from replan.durable import Cancelled, Durable
 from replan.encoding import JSON, JSONObject, encode, is_object
-from replan.loop import (
-    SAME_FAILURES,
-    Call,
-    Talk,
-    attempt,
-    converse,
-    start_call,
-    take_call_outcome,
-    tell,
-    tell_call,
-    tell_result,
-)
+from replan.loop import SAME_FAILURES, Talk, attempt, converse
 from replan.messages import to_json, user
 
 from .executor import binder_prompt, executor_prompt, strip_blocker

@@ -1,0 +1,134 @@
+"""One tool call: how it is started, what becomes of it, and what is told of it.
+
+A call that may write is never repeated unasked: when it was interrupted, somebody is asked what came of it, and where
+nobody knows, the model reads that.
+"""
+
+import json
+from dataclasses import dataclass
+
+import msgspec
+
+from . import events
+from .durable import Cancelled, Completed, Completion, Durable, Failed, InDoubt
+from .encoding import JSONObject
+from .messages import Text, ToolResult, to_json
+
+__all__ = ["Call", "start_call", "take_call_outcome", "tell", "tell_call", "tell_result"]
+
+OUTCOME_UNKNOWN = (
+    "Outcome unknown: the call was interrupted, and it may or may not have taken effect. It was not repeated. "
+    "Find out what happened before you do anything that builds on it; if you cannot, say so."
+)
+
+
+@dataclass(slots=True)
+class Call:
+    """One tool call of a turn.
+
+    `result` is its `ToolResult` as JSON; `entry` is how the next model call refers to that.
+    """
+
+    call_id: str
+    tool: str
+    arguments: JSONObject
+    raw: str | None = None
+    once: bool = False
+    original: str | None = None
+    server: str | None = None
+    started: float = 0.0
+    key: str = ""
+    result: JSONObject | None = None
+    entry: JSONObject | None = None
+
+    @property
+    def signature(self) -> str:
+        """The exact call, for comparing."""
+        return json.dumps([self.tool, self.arguments, self.raw], sort_keys=True)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the call succeeded."""
+        return self.result is not None and not self.result.get("is_error")
+
+    def answer(self, text: str) -> None:
+        """Give the call an error result that the runtime wrote."""
+        self.result = self.entry = self.error(text)
+
+    def error(self, text: str) -> JSONObject:
+        """An error result for the call."""
+        return to_json(ToolResult(self.call_id, self.tool, (Text(text),), is_error=True))
+
+
+def start_call(durable: Durable, step_id: str | None, call: Call, key: str) -> None:
+    """Start the effect that makes a tool call."""
+    call.started, call.key, call.entry = durable.now(), key, {"ref": key}
+    args = {"tool": call.tool, "arguments": call.arguments, "call_id": call.call_id, "step": step_id}
+    durable.start("tool", args, key=key, once=call.once)
+
+
+def take_call_outcome(durable: Durable, step_id: str | None, call: Call, completion: Completion) -> str | None:
+    """Give the call its result; or, where that is in doubt, ask, and say under which key the answer will come."""
+    if completion.key == f"{call.key}/doubt":
+        return _take_certainty(durable, step_id, call, completion)
+    match completion.outcome:
+        case Completed(value):
+            call.result = value
+        case InDoubt():
+            durable.expect("in-doubt", key=f"{call.key}/doubt")
+            return f"{call.key}/doubt"
+        case Failed(error):
+            call.answer(f"The tool failed: {error['message']}")
+        case Cancelled():
+            doubt = "; it may or may not have taken effect" if call.once else ""
+            call.answer(f"Cancelled before it had a result{doubt}.")
+    return None
+
+
+def _take_certainty(durable: Durable, step_id: str | None, call: Call, completion: Completion) -> str | None:
+    """What somebody said of a call that is in doubt: that it was done, perhaps with its result, or was not."""
+    match completion.outcome:
+        case Completed({"outcome": "not-done"}):
+            start_call(durable, step_id, call, f"{call.key}/again")
+            return call.key
+        case Completed({"outcome": "done", **more}):
+            call.result = to_json(ToolResult(call.call_id, call.tool, (Text(str(more.get("result") or "Done.")),)))
+            call.entry = call.result
+        case _:
+            call.answer(OUTCOME_UNKNOWN)
+    return None
+
+
+async def tell(durable: Durable, event: events.Event) -> None:
+    """Emit an event."""
+    await durable.emit(msgspec.to_builtins(event))
+
+
+async def tell_call(durable: Durable, step_id: str | None, call: Call) -> None:
+    """Say that a tool is about to be called."""
+    event = events.StepToolCall(
+        run_id=durable.run_id,
+        step_id=step_id,
+        call_id=call.call_id,
+        tool=call.tool,
+        name=call.original or call.tool,
+        server=call.server,
+        arguments=call.arguments,
+    )
+    await tell(durable, event)
+
+
+async def tell_result(durable: Durable, step_id: str | None, call: Call, at: float) -> None:
+    """Say what a tool call gave. `at` is when, in seconds since 1970."""
+    assert call.result is not None
+    texts = [part["text"] for part in call.result["content"] if part["type"] == "text"]
+    event = events.StepToolResult(
+        run_id=durable.run_id,
+        step_id=step_id,
+        call_id=call.call_id,
+        tool=call.tool,
+        ok=call.ok,
+        output="\n".join(texts),
+        seconds=max(0.0, at - call.started),
+    )
+    await tell(durable, event)
