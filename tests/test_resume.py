@@ -28,25 +28,33 @@ def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> MakeJournal:
 
 
 class Interrupted(MemoryJournal):
-    """Hands on to another journal, and interrupts the program of a run once it was given `after` completions."""
+    """Hands on to another journal, and interrupts the program of a run once it was given `after` completions.
+
+    With `settle` what was started then has ended, too.
+    """
 
     def __init__(self, journal: Journal, after: int, *, settle: bool) -> None:
         self.journal, self._after, self._settle = journal, after, settle
 
-    async def create(self, *args: Any, **options: Any) -> Any:
-        session = await self.journal.create(*args, **options)
-        original, given = session.next, 0
+    async def create(self, run_id: str, **options: Any) -> Any:
+        session = await self.journal.create(run_id, **options)
+        start, original, started, given = session.start, session.next, 0, 0
+
+        def count_and_start(*args: Any, **more: Any) -> None:
+            nonlocal started
+            started += 1
+            start(*args, **more)
 
         async def next_completion() -> Any:
             nonlocal given
             if given == self._after:
-                for _ in range(30 if self._settle else 0):
+                while self._settle and len(await self.journal.completions(run_id)) < started:
                     await asyncio.sleep(0.001)
                 raise asyncio.CancelledError
             given += 1
             return await original()
 
-        session.next = next_completion  # type: ignore[method-assign]
+        session.start, session.next = count_and_start, next_completion
         return session
 
 

@@ -14,7 +14,7 @@ from .durable import Cancelled, Completed, Completion, Durable, Failed, InDoubt
 from .encoding import JSONObject
 from .messages import Text, ToolResult, to_json
 
-__all__ = ["Call", "start_call", "take_call_outcome", "tell", "tell_call", "tell_result"]
+__all__ = ["OUTCOME_UNKNOWN", "Call", "start_call", "take_call_outcome", "tell", "tell_call", "tell_result"]
 
 OUTCOME_UNKNOWN = (
     "Outcome unknown: the call was interrupted, and it may or may not have taken effect. It was not repeated. "

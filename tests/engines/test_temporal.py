@@ -29,7 +29,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer, Worker
 
-from replan import loop
+from replan import calls, loop
 from replan.effects import Services, Stage
 from replan.encoding import JSON, JSONObject
 from replan.errors import BadRequest
@@ -370,7 +370,7 @@ async def test_a_write_that_a_worker_died_in_is_reported_as_unknown(bench: Bench
     await bench.until(lambda: pids(bench.folder, "order"))
     os.kill(pids(bench.folder, "order")[0], signal.SIGKILL)
     result = await asyncio.wait_for(handle.result(), PATIENCE)
-    assert result["text"].startswith(f"ab is 2; {loop.OUTCOME_UNKNOWN[:16]}")
+    assert result["text"].startswith(f"ab is 2; {calls.OUTCOME_UNKNOWN[:16]}")
     assert result["status"] == "complete"
     assert len(pids(bench.folder, "order")) == 1
     assert len(pids(bench.folder, "lookup")) == 1

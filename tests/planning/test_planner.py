@@ -82,7 +82,7 @@ def test_a_plan_is_read_with_what_the_loop_must_know_of_its_tools():
     assert len(read["remarks"]) == 1
     facts = read["tools"]["send"]
     assert (facts["once"], facts["original"], facts["server"], facts["required"]) == (True, "mail.send", "mail", [])
-    assert facts["line"].startswith("send() [writes]: ")
+    assert "send() [writes]: " in facts["line"]
     assert set(read["tools"]) == {"send"}
     plain = plan_reader([LOOK], ARGS, json.dumps({"steps": [{"call": {"tool": "look"}}]}))
     assert (plain["tools"]["look"]["once"], plain["tools"]["look"]["required"]) == (False, ["key"])
