@@ -355,6 +355,20 @@ async def test_a_call_repeated_again_leaves_only_the_answer(engine, model, colle
     assert '"weather"' not in engine.bodies[2]["grammar"]
 
 
+async def test_an_answer_that_only_echoes_the_question_is_asked_for_again(engine, model, collect):
+    echo = '{"name":"answer","arguments":{"text":"The request was: How warm is it"}}'
+    engine.script(echo, '{"name":"answer","arguments":{"text":"3 degrees"}}')
+    deltas = await collect(model, after((OSLO, "3")), tools=(WEATHER,))
+    assert "".join(delta.text for delta in deltas[:-1]) == deltas[-1].message.text == "3 degrees"
+    assert engine.bodies[1]["messages"][-1]["content"].endswith("How warm is it in Oslo and in Rome?")
+
+
+async def test_an_answer_that_begins_like_an_echo_is_kept(engine, model, collect):
+    engine.script('{"name":"answer","arguments":{"text":"The"}}')
+    deltas = await collect(model, after((OSLO, "3")), tools=(WEATHER,))
+    assert [delta.text for delta in deltas[:-1]] == [deltas[-1].message.text] == ["The"]
+
+
 async def test_a_tool_without_parameters_is_not_offered_twice(engine, model, collect):
     engine.script('{"name":"answer","arguments":{"text":"noon"}}')
     await collect(model, after((ToolCall("c", "clock", {}), "12:00")), tools=(WEATHER, CLOCK))

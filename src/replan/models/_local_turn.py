@@ -14,25 +14,28 @@ __all__ = ["Ask", "Reply", "first_ask", "next_ask"]
 
 _TEXT: JSONObject = {"type": "string"}
 _GOAL_SHOWN = 400  # characters
+_CLOSING = "The request was:"
 
 
 @dataclass(frozen=True)
 class Ask:
     """What one reply may be: a call of one of `tools`, an answer of the schema `answer`, or free text without either.
 
-    `repeats` counts how often the model has just repeated a call, `strict` is unset when the engine refused the schema.
+    `repeated` is set when the model has just repeated a call, `final` when only an answer is left, `strict` is unset
+    when the engine refused the schema.
     """
 
     request: ModelRequest
     tools: tuple[ToolSpec, ...] = ()
     answer: JSONObject | None = None
-    repeats: int = 0
+    repeated: bool = False
+    final: bool = False
     strict: bool = True
 
     @cached_property
     def schema(self) -> JSONObject | None:
         """The cleaned schema of the reply."""
-        if self.tools or self.repeats:
+        if self.wrapped:
             return reply_schema(self.tools, answer=self.answer, name=self.answer_name, strict=self.strict)
         return None if self.answer is None else clean(self.answer, strict=self.strict)
 
@@ -44,7 +47,7 @@ class Ask:
     @property
     def wrapped(self) -> bool:
         """Whether the reply is an object with a tool or an answer in it."""
-        return bool(self.tools or self.repeats)
+        return bool(self.tools) or self.final
 
     def grammar(self) -> str:
         """The schema as a grammar of the engine."""
@@ -66,17 +69,16 @@ class Ask:
         if goal is None or not isinstance(messages[-1], ToolResult):
             return ""
         text = "\n".join(part.text for part in goal.content if isinstance(part, Text))
-        made = ", ".join(f"{call.name}({', '.join(map(_short, call.arguments.values()))})" for call in self._made)
-        repeated = " The last call was made before and its result is above: do not repeat it." if self.repeats else ""
+        if self.final:
+            return f"Answer this from the results above, in a full sentence: {text[:_GOAL_SHOWN]}"
+        failed = {message.call_id for message in messages if isinstance(message, ToolResult) and message.is_error}
+        made = ", ".join(_described(call, call.call_id in failed) for call in calls_so_far(messages))
+        repeated = " The last call was made before and its result is above: do not repeat it." if self.repeated else ""
         return (
-            f"The request was: {text[:_GOAL_SHOWN]}\nResults so far: {made}.{repeated}\n"
+            f"{_CLOSING} {text[:_GOAL_SHOWN]}\nResults so far: {made}.{repeated}\n"
             "Call one more tool if anything it asks for has no result yet. "
             f"If all has, use {self.answer_name}, with the values from the results in a full sentence."
         )
-
-    @cached_property
-    def _made(self) -> list[ToolCall]:
-        return calls_so_far(self.request.conversation.messages)
 
 
 class Reply:
@@ -89,6 +91,8 @@ class Reply:
         self.length = False
         self.shown = False
         self.refused = False
+        self.echoed = False
+        self._held = ""
 
     def feed(self, piece: str) -> str:
         """Take in a piece; gives the text to show. Sets `refused` when the engine does not keep to the schema."""
@@ -96,9 +100,21 @@ class Reply:
         if self._ask.schema is not None and not _begins(self._text, self._ask.schema):
             self.refused = True
             return ""
-        text = self._answer.feed(piece) if self._ask.wrapped else piece
+        text = self._held + (self._answer.feed(piece) if self._ask.wrapped else piece)
+        self.echoed = self._ask.wrapped and not self._ask.final and text.startswith(_CLOSING) and not self.shown
+        if self._ask.wrapped and not self.shown and _CLOSING.startswith(text):
+            self._held, text = text, ""
+        elif self.echoed:
+            text = ""
+        else:
+            self._held = ""
         self.shown = self.shown or bool(text)
         return text
+
+    def rest(self) -> str:
+        """What was held back until it was clear that it is no echo."""
+        held, self._held = self._held, ""
+        return held
 
     @cached_property
     def value(self) -> JSON:
@@ -139,27 +155,33 @@ def first_ask(request: ModelRequest) -> Ask:
     if request.tool_choice == "required":
         return Ask(request, tuple(tools) or request.tools)
     if not tools:
-        return Ask(request, answer=answer or _TEXT, repeats=1)
+        return Ask(request, answer=answer or _TEXT, final=True)
     return Ask(request, tuple(tools), answer or _TEXT)
 
 
 def next_ask(request: ModelRequest, ask: Ask, reply: Reply) -> Ask | None:
     """What to ask after this reply, if it is not good.
 
-    A call that was made before is asked to be another one; when it comes again, only the answer is left.
+    A call that was made before is asked to be another one; when it comes again, or when the answer only echoes what was
+    asked, nothing but an answer is left.
     """
     if reply.refused:
         return replace(ask, strict=False) if ask.strict else None
-    if reply.call is None or not _made_before(reply.call, request):
-        return None
-    if ask.repeats == 0:
-        return replace(ask, repeats=1)
-    return replace(ask, repeats=2, tools=()) if ask.answer is not None and ask.tools else None
+    repeats = reply.call is not None and _made_before(reply.call, request)
+    if repeats and not ask.repeated:
+        return replace(ask, repeated=True)
+    if (repeats or reply.echoed) and ask.answer is not None and not ask.final:
+        return replace(ask, tools=(), final=True)
+    return None
 
 
 def _made_before(call: ToolCall, request: ModelRequest) -> bool:
     made = calls_so_far(request.conversation.messages)
     return any((call.name, call.arguments) == (other.name, other.arguments) for other in made)
+
+
+def _described(call: ToolCall, failed: bool) -> str:
+    return f"{call.name}({', '.join(map(_short, call.arguments.values()))}){' failed' if failed else ''}"
 
 
 def _short(value: JSON) -> str:

@@ -91,7 +91,7 @@ class LocalModel:
                         reply.length, usage = piece.length, usage + piece.usage
                     elif text := reply.feed(piece):
                         yield TextDelta(text)
-                    if reply.refused:
+                    if reply.refused or reply.echoed:
                         break
             again = next_ask(request, ask, reply)
             if again is None:
@@ -99,6 +99,8 @@ class LocalModel:
             if reply.shown:
                 yield Retry(1, "the reply did not keep to its schema", 0.0)
             ask = again
+        if rest := reply.rest():
+            yield TextDelta(rest)
         yield self._done(reply, usage)
 
     def _done(self, reply: Reply, usage: Usage) -> Done:
