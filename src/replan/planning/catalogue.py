@@ -5,19 +5,33 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from replan.encoding import JSONObject
+from replan.encoding import JSONObject, is_object
 from replan.tool import ToolInfo
+from replan.tools import read_docstring
 
-__all__ = ["catalogue", "catalogue_line", "short_named", "tool_names"]
+__all__ = ["catalogue", "catalogue_line", "for_planner", "tool_names"]
 
 
-def short_named(tools: Sequence[ToolInfo]) -> tuple[ToolInfo, ...]:
-    """The tools under the names that their servers give them, where those are clear: shorter, and in the server's own
-    words.
+def for_planner(tools: Sequence[ToolInfo]) -> tuple[ToolInfo, ...]:
+    """The tools as a planner sees them: under the names that their servers give them, where those are clear, and with
+    what their descriptions say of an argument put to that argument (servers in Python keep it in the docstring).
     """
     names = tool_names(tools)
     short = {alias: name for name, alias in names.items() if name != alias}
-    return tuple(structs.replace(info, name=short.get(info.name, info.name)) for info in tools)
+    return tuple(_described(structs.replace(info, name=short.get(info.name, info.name))) for info in tools)
+
+
+def _described(info: ToolInfo) -> ToolInfo:
+    text, notes = read_docstring(info.description)
+    properties: JSONObject = info.parameters.get("properties") or {}
+    notes = {name: note for name, note in notes.items() if name in properties}
+    if not notes:
+        return info
+    filled = {
+        name: {"description": notes[name], **schema} if name in notes and is_object(schema) else schema
+        for name, schema in properties.items()
+    }
+    return structs.replace(info, description=text, parameters={**info.parameters, "properties": filled})
 
 
 def tool_names(tools: Sequence[ToolInfo]) -> dict[str, str]:

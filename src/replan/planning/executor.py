@@ -11,6 +11,7 @@ from replan.output import OutputProblem, candidates
 from replan.settings import ModelSettings
 from replan.tool import ToolInfo
 
+from .catalogue import for_planner
 from .grounding import bound_arguments, quoted
 from .plan import Plan, Step
 from .prompts import instructions
@@ -36,7 +37,7 @@ def executor_stage(model: Model, tools: tuple[ToolInfo, ...], system_prompt: str
 
 def binder_stage(model: Model, tools: Sequence[ToolInfo], system_prompt: str, settings: ModelSettings) -> Stage:
     """The stage that fills in the open arguments of a bound step: one call with the tool's own schema."""
-    by_name = {info.name: info for info in tools}
+    by_name = {info.name: shown for info, shown in zip(tools, for_planner(tools), strict=True)}
     return Stage(
         phase="execute",
         model=model,

@@ -91,6 +91,8 @@ _EXAMPLES = re.compile(r"(?:such as|e\.g\.,?|for example|like|as in)\s+([^\s,;)]
 _FREE_NAMES = re.compile(
     r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression", re.I
 )
+_ITEM = r"[^\s,;.:()\"']{1,12}"
+_LIST = re.compile(rf"(?<![\w'\"]){_ITEM}(?:(?:[,;] (?:and |or )?| and | or ){_ITEM}){{2,}}(?![\w'\"])")
 _MAX_SPANS, _MAX_WORDS, _MAX_LEAVES = 80, 5, 60
 
 
@@ -158,18 +160,49 @@ def _planned(name: str, schema: JSONObject, info: ToolInfo, goal: str) -> list[J
         return [schema]
     kind = _type(schema)
     if kind == "string":
-        return _planned_text(schema, goal)
+        return _planned_text(name, schema, info, goal)
     if kind in ("integer", "number"):
         known = [n for n in numbers(goal) if kind == "number" or isinstance(n, int)]
         return [{"enum": known}] if known else []
     return [{"type": "boolean"}] if kind == "boolean" else []
 
 
-def _planned_text(schema: JSONObject, goal: str) -> list[JSONObject]:
+def _planned_text(name: str, schema: JSONObject, info: ToolInfo, goal: str) -> list[JSONObject]:
     names, examples = spans(goal), _examples(schema)
     if examples and not (names := _of_shape(schema, names)):
         return [{"type": "string", "maxLength": 60}] if _only_model_knows(examples) else []
+    if listed := {item.casefold() for item in _listed(name, schema, info)}:
+        names = [span for span in names if span.casefold() in listed]
     return [{"enum": names}] if names else []
+
+
+def asked_for(info: ToolInfo, goal: str) -> bool:
+    """Whether a goal has a word in common with the name or description of a tool that writes: one that reads needs
+    none.
+
+    A model that only follows a grammar takes up whatever is offered; what nobody asked for must not be written or sent.
+    """
+    words, offered = _words(goal), _words(f"{info.name} {info.description}")
+    return info.read_only or any(
+        w == o or (len(w) >= 4 and len(o) >= 4 and w[:4] == o[:4]) for w in words for o in offered
+    )
+
+
+def _words(text: str) -> set[str]:
+    found = {word.casefold() for word in re.findall(r"[^\W\d_]+", text)}
+    return {word for word in found if len(word) > 2 and word not in _STOP}
+
+
+def _listed(name: str, schema: JSONObject, info: ToolInfo) -> list[str]:
+    """Values that a description lists for an argument: its own (`kitchen, electric or wear`), else the tool's behind
+    the argument's name (`between units: km, mi and ft`).
+    """
+    runs = [match[0] for match in _LIST.finditer(str(schema.get("description") or ""))]
+    for word in [] if runs else name.split("_"):
+        runs += [
+            match[1] for match in re.finditer(rf"\b{re.escape(word)}\w*:\s*({_LIST.pattern})", info.description, re.I)
+        ]
+    return [item for run in runs for item in re.split(r"[,;]\s*(?:and |or )?|\s+(?:and|or)\s+", run) if item]
 
 
 def bound_arguments(
@@ -201,7 +234,7 @@ def _bound(
     if "enum" in schema or "const" in schema or (kind == "string" and _FREE_NAMES.search(name)):
         return schema
     if kind == "string":
-        offered = _offered_texts(schema, info, [leaf for leaf in found if isinstance(leaf, str)], goal)
+        offered = _offered_texts(name, schema, info, [leaf for leaf in found if isinstance(leaf, str)], goal)
     elif kind in ("integer", "number"):
         offered = [leaf for leaf in [*found, *numbers(goal)] if not isinstance(leaf, str)]
         offered = [leaf for leaf in offered if kind == "number" or isinstance(leaf, int)]
@@ -211,9 +244,9 @@ def _bound(
     return {"enum": offered} if offered else schema
 
 
-def _offered_texts(schema: JSONObject, info: ToolInfo, found: list[JSON], goal: str) -> list[JSON]:
+def _offered_texts(name: str, schema: JSONObject, info: ToolInfo, found: list[JSON], goal: str) -> list[JSON]:
     """Texts that an argument may take; none where only the model can know it."""
-    known = [*found, *spans(goal)]
+    known = [*_listed(name, schema, info), *found, *spans(goal)]
     if shaped := _of_shape(schema, known):
         return shaped
     return [] if info.read_only and _only_model_knows(_examples(schema)) else known

@@ -25,7 +25,7 @@ from .planner import planner_prompt
 from .replanner import replanner_prompt
 from .state import PlanningState
 from .steps import run_step
-from .synthesizer import synthesizer_prompt
+from .synthesizer import synthesizer_prompt, with_substitutes
 from .trace import StepResult
 
 __all__ = ["run"]
@@ -203,6 +203,8 @@ async def _answer(durable: Durable, state: PlanningState) -> None:
     talk.say(to_json(user(synthesizer_prompt(state.task, state.trace, not_done))))
     await converse(durable, talk, state.meter)
     state.text, state.output = talk.text, talk.output
+    if talk.ended == "answered" and talk.output is None:
+        state.text = with_substitutes(talk.text, state.trace)
     if talk.ended == "invalid-output":
         raise RunFailed(f"the answer could not be used, repairs included: {talk.problem}")
     if talk.ended != "answered":

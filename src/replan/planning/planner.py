@@ -6,14 +6,14 @@ from functools import partial
 from msgspec import structs
 
 from replan.effects import Stage
-from replan.encoding import JSON, JSONObject, is_list
+from replan.encoding import JSON, JSONObject, is_list, is_object
 from replan.messages import Message, Text, User, from_json
 from replan.model import Model
 from replan.output import OutputProblem, candidates
 from replan.settings import ModelSettings
 from replan.tool import ToolInfo
 
-from .catalogue import catalogue, catalogue_line, short_named, tool_names
+from .catalogue import catalogue, catalogue_line, for_planner, tool_names
 from .lint import mend
 from .plan import make_plan, to_json
 from .prompts import instructions
@@ -32,7 +32,7 @@ def planner_stage(
 
     `remarks` tell of servers that are not there and of what servers say about themselves.
     """
-    offered = short_named(tools)
+    offered = for_planner(tools)
     listed = f"Tools:\n{catalogue(offered)}" if tools else "There are no tools."
     sections = (listed, "\n".join(remarks), system_prompt)
     return Stage(
@@ -86,14 +86,20 @@ def plan_reader(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSON:
             steps, mended = mend(plan.steps, _uses(candidate, tools), tools, args.get("taken", ()), args["max_steps"])
             plan, remarks = structs.replace(plan, steps=tuple(steps)), [*remarks, *mended]
             called = {step.call.tool for step in plan.steps if step.call}
-            facts = {info.name: _facts(info) for info in tools if info.name in called}
+            facts = {
+                info.name: _facts(shown)
+                for info, shown in zip(tools, for_planner(tools), strict=True)
+                if info.name in called
+            }
             return {"plan": to_json(plan), "remarks": remarks, "tools": facts}
     raise OutputProblem(f"Your reply is not a plan: {problem}. Reply again with only the corrected JSON.")
 
 
 def _uses(candidate: JSONObject, tools: Sequence[ToolInfo]) -> list[str]:
+    """The tools that the reply says it uses: a list of names, or an object that says it of each."""
     known, uses = tool_names(tools), candidate.get("uses")
-    return [known[name] for name in uses if name in known] if is_list(uses) else []
+    names = [name for name, used in uses.items() if used is True] if is_object(uses) else uses
+    return [known[name] for name in names if name in known] if is_list(names) else []
 
 
 def _facts(info: ToolInfo) -> JSONObject:

@@ -10,7 +10,7 @@ from replan.output import OutputProblem, candidates
 from replan.settings import ModelSettings
 from replan.tool import ToolInfo
 
-from .catalogue import catalogue, short_named
+from .catalogue import catalogue, for_planner
 from .executor import results_section
 from .plan import Plan, Step
 from .planner import plan_reader
@@ -26,7 +26,7 @@ _FINDING_CHARS = 1_500
 
 def replanner_stage(model: Model, tools: Sequence[ToolInfo], system_prompt: str, settings: ModelSettings) -> Stage:
     """The stage that decides between continuing, revising and finishing."""
-    offered = short_named(tools)
+    offered = for_planner(tools)
     return Stage(
         phase="replan",
         model=model,

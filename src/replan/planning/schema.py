@@ -6,34 +6,43 @@ from replan.encoding import JSONObject
 from replan.model import ModelProfile, OutputSchema
 from replan.tool import ToolInfo
 
-from .grounding import plan_arguments
+from .grounding import asked_for, plan_arguments
 
 __all__ = ["plan_schema", "steps_schema"]
+
+_FEW_TOOLS = 8
 
 
 def plan_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> OutputSchema:
     """The JSON schema of a planner's reply.
 
-    Where it is enforced token by token, it offers only real tools and grounded values, and steps only where tools are
-    used.
+    Where it is enforced token by token, it offers only real tools and grounded values; of each tool (of a few) is said
+    whether the goal needs it, and a plan that needs none has no steps.
     """
+    tools = _offered(profile, tools, args["goal"])
     steps = steps_schema(profile, tools, args)
+    names = [info.name for info in tools]
     if not profile.constrained:
-        return OutputSchema("plan", _plan_object({"type": "string"}, _names(tools), steps))
+        return OutputSchema("plan", _plan_object({"type": "string"}, _some(names), steps))
     thought: JSONObject = {"type": "string", "maxLength": 150}
-    none: JSONObject = {"type": "array", "items": {"type": "null"}, "maxItems": 0}
-    if not tools:
-        return OutputSchema("plan", _plan_object(thought, none, none))
-    uses = {**_names(tools), "minItems": 1, "maxItems": 4}
-    planned = _plan_object(thought, uses, {**steps, "minItems": 1})
-    return OutputSchema("plan", {"anyOf": [planned, _plan_object(thought, none, none)]})
+    nothing: JSONObject = {"type": "array", "items": {"type": "null"}, "maxItems": 0}
+    if len(names) > _FEW_TOOLS:
+        return OutputSchema("plan", _plan_object(thought, {**_some(names), "minItems": 1, "maxItems": 4}, steps))
+    planned = _plan_object(thought, _each(names, {"type": "boolean"}), {**steps, "minItems": 1})
+    direct = _plan_object(thought, _each(names, {"const": False}), nothing)
+    return OutputSchema("plan", {"anyOf": [planned, direct] if tools else [direct]})
+
+
+def _offered(profile: ModelProfile, tools: Sequence[ToolInfo], goal: str) -> Sequence[ToolInfo]:
+    return [info for info in tools if asked_for(info, goal)] if profile.constrained else tools
 
 
 def steps_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> JSONObject:
     """The JSON schema of a list of steps."""
     if not profile.constrained:
         return {"type": "array", "items": _step_schema(tools)}
-    return {"type": "array", "items": _grounded_step(tools, args["goal"]), "maxItems": args["max_steps"]}
+    offered = _offered(profile, tools, args["goal"])
+    return {"type": "array", "items": _grounded_step(offered, args["goal"]), "maxItems": args["max_steps"]}
 
 
 def _plan_object(thought: JSONObject, uses: JSONObject, steps: JSONObject) -> JSONObject:
@@ -41,8 +50,13 @@ def _plan_object(thought: JSONObject, uses: JSONObject, steps: JSONObject) -> JS
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def _names(tools: Sequence[ToolInfo]) -> JSONObject:
-    return {"type": "array", "items": {"enum": [info.name for info in tools]} if tools else {"type": "string"}}
+def _some(names: Sequence[str]) -> JSONObject:
+    return {"type": "array", "items": {"enum": [*names]} if names else {"type": "string"}}
+
+
+def _each(names: Sequence[str], schema: JSONObject) -> JSONObject:
+    properties = dict.fromkeys(names, schema)
+    return {"type": "object", "properties": properties, "required": [*names], "additionalProperties": False}
 
 
 def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
@@ -57,7 +71,7 @@ def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
             "id": {"type": "string", "description": "s1, s2, ..."},
             "description": {"type": "string"},
             "expected_outcome": {"type": "string"},
-            **({"suggested_tools": _names(tools), "call": call} if tools else {}),
+            **({"suggested_tools": _some([info.name for info in tools]), "call": call} if tools else {}),
         },
         "required": ["id", "description"],
     }

@@ -14,7 +14,7 @@ from .planner import history_section
 from .prompts import instructions
 from .trace import StepResult
 
-__all__ = ["synthesizer_prompt", "synthesizer_stage"]
+__all__ = ["synthesizer_prompt", "synthesizer_stage", "with_substitutes"]
 
 _FINDING_CHARS = 4_000
 
@@ -39,20 +39,32 @@ def synthesizer_prompt(task: JSONObject, trace: Sequence[StepResult], not_done: 
         lines += ["", results_section(trace, _FINDING_CHARS)]
     if not_done:
         lines += ["", "Not done:", *(f"- {item}" for item in not_done)]
-    if facts := [fact for result in trace for fact in _facts(result)]:
+    facts = [fact for result in trace for fact in (*_failures(result), *(text for _, text in _substitutes(result)))]
+    if facts:
         lines += ["", "The answer must say:", *(f"- {fact}" for fact in facts)]
     return "\n".join(lines)
 
 
-def _facts(result: StepResult) -> list[str]:
-    """What an answer must not leave out: what was used in place of something else, and what could not be had."""
+def with_substitutes(text: str, trace: Sequence[StepResult]) -> str:
+    """The answer, with what was used in place of something else added where it does not say so: nobody should have to
+    guess.
+    """
+    found = [pair for result in trace for pair in _substitutes(result)]
+    missing = [fact for used, fact in found if used.casefold() not in text.casefold()]
+    return "\n".join([text, *missing]) if missing and text else text
+
+
+def _failures(result: StepResult) -> list[str]:
+    if result.ok or not result.calls:
+        return []
+    return [f"{result.step.description}: failed. {result.calls[0].output.removesuffix('.')[:300]}."]
+
+
+def _substitutes(result: StepResult) -> list[tuple[str, str]]:
+    """Values of a call that succeeded where the first one failed, each with a sentence that says so."""
     calls = result.calls
-    if not calls or calls[0].ok:
+    if len(calls) < 2 or calls[0].ok or not calls[-1].ok or calls[0].tool != calls[-1].tool:
         return []
-    if not result.ok:
-        return [f"{result.step.description}: failed. {calls[0].output.removesuffix('.')[:300]}."]
-    first, last = calls[0], calls[-1]
-    changed = [name for name, value in last.arguments.items() if first.arguments.get(name, value) != value]
-    if not changed or first.tool != last.tool:
-        return []
-    return [f"{last.arguments[name]} was used instead of {first.arguments[name]}." for name in changed]
+    before, after = calls[0].arguments, calls[-1].arguments
+    changed = [name for name, value in after.items() if before.get(name, value) != value]
+    return [(str(after[name]), f"{after[name]} was used instead of {before[name]}.") for name in changed]
