@@ -57,13 +57,19 @@ def test_the_planners_schema_uses_nothing_that_a_provider_refuses():
 
 
 def test_a_constrained_planner_is_offered_real_tools_and_no_more_steps_than_allowed():
-    schema = plan_schema(ModelProfile(constrained=True), [LOOK, SEND], ARGS).schema
+    schema = plan_schema(ModelProfile(constrained=True), [LOOK, SEND], {**ARGS, "goal": "Send Ann the key"}).schema
     text = json.dumps(schema)
     assert '"const": "look"' in text
     assert '"const": "send"' in text
     assert '"maxItems": 3' in text
     assert '"Ann"' in text
     assert "Ann" not in json.dumps(plan_schema(ModelProfile(constrained=True), [], ARGS).schema)
+
+
+def test_a_constrained_planner_is_not_offered_to_write_what_the_goal_does_not_ask_for():
+    schema = plan_schema(ModelProfile(constrained=True), [LOOK, SEND], {**ARGS, "goal": "A poem for Ann"}).schema
+    assert '"const": "look"' in json.dumps(schema)
+    assert "send" not in json.dumps(schema)
 
 
 def test_the_instructions_tell_of_tools_servers_and_the_users_own_prompt():

@@ -92,7 +92,7 @@ _FREE_NAMES = re.compile(
     r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression", re.I
 )
 _ITEM = r"[^\s,;.:()\"']{1,12}"
-_LIST = re.compile(rf"(?<![\w'\"]){_ITEM}(?:(?:[,;] (?:and |or )?| and | or ){_ITEM}){{2,}}(?![\w'\"])")
+_LIST = re.compile(rf"(?<![\w'\"]){_ITEM}(?:(?:[,;] (?:and |or )?| and | or ){_ITEM}){{2,}}(?=\s*[.;:)]|\s*$)")
 _MAX_SPANS, _MAX_WORDS, _MAX_LEAVES = 80, 5, 60
 
 
