@@ -35,6 +35,7 @@ bench: $(VENV)/.dev
 	@$(BIN)/python benchmarks/peers.py $(BENCH_PEERS)
 	@$(BIN)/python benchmarks/run.py $(BENCH_PEERS) --fresh --rounds 3
 	@$(BIN)/python benchmarks/report.py $(BENCH_PEERS)
+	@$(BIN)/python benchmarks/journal.py
 
 live: $(VENV)/.dev
 	@$(BIN)/replan model pull

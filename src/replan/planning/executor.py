@@ -102,7 +102,7 @@ def results_section(trace: Sequence[StepResult], max_chars: int) -> str:
 
 
 def _result_text(result: StepResult, max_chars: int) -> str:
-    state = "" if result.ok else " [FAILED]"
+    state = " [FAILED]" if result.fruitless else ""
     lines = [f"- {result.step.id}: {result.step.description}{state}"]
     for call in result.calls:
         outcome = call.output if len(call.output) <= max_chars else f"{call.output[:max_chars]} ... [clipped]"

@@ -55,7 +55,7 @@ def with_substitutes(text: str, trace: Sequence[StepResult]) -> str:
 
 
 def _failures(result: StepResult) -> list[str]:
-    if result.ok or not result.calls:
+    if not result.fruitless or not result.calls:
         return []
     return [f"{result.step.description}: failed. {result.calls[0].output.removesuffix('.')[:300]}."]
 
