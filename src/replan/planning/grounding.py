@@ -91,22 +91,36 @@ _EXAMPLES = re.compile(r"(?:such as|e\.g\.,?|for example|like|as in)\s+([^\s,;)]
 _FREE_NAMES = re.compile(
     r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression", re.I
 )
+_NAME = re.compile(r"[A-Z\d]")
+_PLURAL = re.compile(r"\b[a-z-]{3,}[^s\W\d]s$")
 _ITEM = r"[^\s,;.:()\"']{1,12}"
 _LIST = re.compile(rf"(?<![\w'\"]){_ITEM}(?:(?:[,;] (?:and |or )?| and | or ){_ITEM}){{2,}}(?=\s*[.;:)]|\s*$)")
 _MAX_SPANS, _MAX_WORDS, _MAX_LEAVES = 80, 5, 60
 
 
 def spans(text: str) -> list[str]:
-    """Word sequences of a text that do not begin or end with a stop word, longest first within each start."""
+    """Word sequences of a text that do not begin or end with a stop word and do not cut a name, longest first within
+    each start.
+
+    What stands in quotes comes first. A plural is offered in the singular too, as catalogues have it.
+    """
     found: dict[str, None] = dict.fromkeys(quoted(text))
     for clause in re.split(r"(?<=[.!?,;:])\s+", text):
         words = [re.sub(r"['’]s$", "", match[0].strip(".:'’")) for match in _WORD.finditer(clause)]
-        content = [bool(word) and word.casefold() not in _STOP for word in words]
         for start in range(len(words)):
             for end in range(min(len(words), start + _MAX_WORDS), start, -1):
-                if content[start] and content[end - 1]:
-                    found.setdefault(" ".join(words[start:end]))
+                if _is_span(words, start, end):
+                    span = " ".join(words[start:end])
+                    found |= dict.fromkeys([span, *([span[:-1]] if _PLURAL.search(span) else [])])
     return list(found)[:_MAX_SPANS]
+
+
+def _is_span(words: list[str], start: int, end: int) -> bool:
+    if any(not word or word.casefold() in _STOP for word in (words[start], words[end - 1])):
+        return False
+    cut_after = end < len(words) and _NAME.match(words[end - 1]) and _NAME.match(words[end])
+    cut_before = start > 1 and words[start][:1].isupper() and words[start - 1][:1].isupper()
+    return not cut_after and not cut_before
 
 
 def numbers(text: str) -> list[float]:
