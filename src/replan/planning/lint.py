@@ -14,17 +14,21 @@ def mend(
 ) -> tuple[list[Step], list[str]]:
     """The steps, mended, and what was done, one remark each.
 
-    Left out are steps that ask for the very call of an earlier one. Added is a call of each tool that writes, that the
+    Left out are steps that ask for the very call of an earlier one, with nothing between them that may change what it
+    gives. Added is a call of each tool that writes, that the
     planner said it would use (`uses`), and that no step calls: a plan that only looks things up would leave the goal
     undone.
     """
+    reads = {info.name for info in tools if info.read_only}
     kept: list[Step] = []
+    fresh: list[Step] = []
     remarks: list[str] = []
     for step in steps:
-        if any(_repeats(step, other) for other in kept):
+        if any(_repeats(step, other) for other in fresh):
             remarks.append(f"step {step.id!r} repeated an earlier one and was left out")
-        else:
-            kept.append(step)
+            continue
+        kept.append(step)
+        fresh = [*fresh, step] if step.call and step.call.tool in reads else [step]
     named = {step.call.tool for step in kept if step.call} | {name for step in kept for name in step.suggested_tools}
     if all(step.call for step in kept):
         for info in tools:
