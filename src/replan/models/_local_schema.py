@@ -22,6 +22,7 @@ _BOUNDS = (
     ("minProperties", "maxProperties"),
 )
 _REFUSED = re.compile(r"\\[bBAZz1-9]|\(\?[=!<>P#]|[*+?}][+]")
+_LARGEST, _SMALLEST = 10**15, 0.000001
 _NOTHING = object()
 
 
@@ -67,7 +68,7 @@ class _Cleaner:
 
     def _by_type(self, schema: JSONObject) -> Any:
         cleaned: JSONObject = {}
-        for keys in (self._type, self._object, self._array, self._scalar, self._choice):
+        for keys in (self._type, self._object, self._array, self._number, self._scalar, self._choice):
             part = keys(schema)
             if part is _NOTHING:
                 return _NOTHING
@@ -134,10 +135,24 @@ class _Cleaner:
             cleaned["items"] = False if part is _NOTHING else part
         return cleaned
 
+    def _number(self, schema: JSONObject) -> JSONObject:
+        """Ends for numbers that have none: a small model that has begun to write zeros does not stop by itself."""
+        kinds = schema.get("type")
+        kinds = kinds if is_list(kinds) else [kinds]
+        if "number" not in kinds and "integer" not in kinds:
+            return {}
+        low, high = (schema[key] if _is_number(schema.get(key)) else 0 for key in ("minimum", "maximum"))
+        limits: JSONObject = {"minimum": min(-_LARGEST, 2 * high), "maximum": max(_LARGEST, 2 * low)}
+        if "number" in kinds:
+            limits["multipleOf"] = _SMALLEST
+        return limits
+
     def _scalar(self, schema: JSONObject) -> JSONObject:
         if not self._strict:
             return {}
         cleaned: JSONObject = {}
+        if _is_number(schema.get("multipleOf")) and schema["multipleOf"] > 0:
+            cleaned["multipleOf"] = schema["multipleOf"]
         for low, high in _BOUNDS:
             bounds = {key: schema[key] for key in (low, high) if _is_number(schema.get(key))}
             if len(bounds) < 2 or bounds[low] <= bounds[high]:
