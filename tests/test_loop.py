@@ -13,6 +13,7 @@ from replan.events import BudgetExceeded, StepToolCall, StepToolResult
 from replan.messages import Assistant, Refusal, Text, ToolCall, ToolResult
 from replan.model import Done, ModelRequest
 from replan.testing import ScriptedModel, call
+from replan.tool import ToolInfo, ToolOutput
 
 
 @tool(read_only=True)
@@ -99,6 +100,26 @@ async def test_an_unknown_tool_is_answered_and_its_siblings_run(name: str):
     assert len(first.text) < 300
     assert (second.text, second.is_error) == ("found a", False)
     assert result.status == "complete"
+
+
+async def test_a_tool_may_be_called_by_its_servers_own_name():
+    class Remote:
+        info = ToolInfo(
+            name="docs__find", description="", parameters={"type": "object"}, server="docs", original="docs.find"
+        )
+
+        def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
+            return arguments
+
+        async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+            return ToolOutput((Text("found"),))
+
+    seen: list[Any] = []
+    model = ScriptedModel([call("docs.find"), call("docs__find")], "done")
+    await Agent(model, tools=[Remote()], on_event=seen.append).run("go")
+    assert texts(model) == ["found", "found"]
+    told = [(e.tool, e.name, e.server) for e in seen if isinstance(e, StepToolCall)]
+    assert told == [("docs.find", "docs.find", "docs"), ("docs__find", "docs.find", "docs")]
 
 
 async def test_the_same_unknown_tool_again_and_again_ends_the_run():

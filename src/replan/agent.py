@@ -362,7 +362,8 @@ class Agent(_Agent[RunResult[OutputT]]):
         output_type: a type that the answer must have; `result.output` holds it, validated.
         journal: a file for a SQLite journal, or a `Journal`; by default runs are kept in memory.
         unattended: what becomes of questions that nobody here can answer: `deny`, or `wait` (the run pauses).
-        answerer: answers such questions in this process.
+        answerer: answers such questions in this process, an async function of an `InboxItem`. Of an interrupted call
+            (item `in-doubt`) it says `{"outcome": "done", "result": text}`, `{"outcome": "not-done"}`, or None.
         fail_on_no_tools: raise where none of the MCP servers can be reached.
     """
 

@@ -428,6 +428,18 @@ async def test_a_step_that_found_another_way_is_no_failed_need(cast: Make, plan_
     assert result.trace[1].calls[0].arguments == {"key": "found"}
 
 
+async def test_steps_that_depend_on_themselves_or_on_each_other_still_run_once(cast: Make, plan_of: Make):
+    steps = [
+        {**direct("a"), "depends_on": ["s1"]},
+        {**direct("b"), "depends_on": ["s3"]},
+        {**direct("c"), "depends_on": ["s2", "nothing"]},
+    ]
+    made = cast([plan_of(*steps)], tools=[look])
+    result = await made.run()
+    assert [s.summary for s in result.trace] == ["value of a", "value of b", "value of c"]
+    assert result.status == "complete"
+
+
 async def test_the_same_open_step_with_other_tools_is_another_plan(cast: Make, plan_of: Make, revision_of: Make):
     again = {"description": "find it", "suggested_tools": ["look"]}
     made = cast([plan_of("find it", "last"), revision_of(again, "last")], ["no [BLOCKER]", "found", "ok"], tools=[look])
