@@ -21,7 +21,9 @@ def main() -> None:
                 functions.append((lines, count, f"{name}:{node.lineno} {node.name}"))
     lengths = sorted(lines for lines, _, _ in functions)
     print(f"{len(files)} files, {sum(lines for lines, _ in files)} lines, {len(functions)} functions")
-    print(f"functions: median {lengths[len(lengths) // 2]} lines, nine in ten at most {lengths[len(lengths) * 9 // 10]}")
+    print(
+        f"functions: median {lengths[len(lengths) // 2]} lines, nine in ten at most {lengths[len(lengths) * 9 // 10]}"
+    )
     for lines, _, name in sorted(functions, reverse=True)[:5]:
         print(f"  {lines:4} lines  {name}")
     for _, count, name in sorted(functions, key=lambda row: -row[1])[:3]:

@@ -68,9 +68,10 @@ async def test_the_results_of_parallel_calls_are_in_the_order_of_the_calls_whate
     result = await Agent(model, tools=[wait], on_event=seen.append).run("go")
     assert ended == ["c", "b", "a"]
     assert texts(model) == ["a", "b", "c"]
-    assert [e.call_id for e in seen if isinstance(e, StepToolCall)] == ["call_1", "call_2", "call_3"]
-    assert [e.call_id for e in seen if isinstance(e, StepToolResult)] == ["call_3", "call_2", "call_1"]
-    assert [m.call_id for m in result.messages if isinstance(m, ToolResult)] == ["call_1", "call_2", "call_3"]
+    ids = [c.call_id for m in result.messages if isinstance(m, Assistant) for c in m.calls]
+    assert [e.call_id for e in seen if isinstance(e, StepToolCall)] == ids
+    assert [e.call_id for e in seen if isinstance(e, StepToolResult)] == ids[::-1]
+    assert [m.call_id for m in result.messages if isinstance(m, ToolResult)] == ids
 
 
 async def test_parallel_calls_run_at_the_same_time():

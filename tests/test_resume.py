@@ -150,7 +150,7 @@ def make_agent(kind: str, journal: Any, world: World, models: list[ScriptedModel
 async def told(journal: Journal, run_id: str) -> list[Any]:
     """The journalled events without what is another one each time."""
     rows = [event for _, event in await journal.events(run_id)]
-    return [{k: v for k, v in event.items() if k not in ("seconds", "run_id")} for event in rows]
+    return [{k: v for k, v in event.items() if k not in ("seconds", "run_id", "call_id")} for event in rows]
 
 
 COMPLETIONS = {"plain": 9, "planning": 11}

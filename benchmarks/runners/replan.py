@@ -1,11 +1,10 @@
 """replan: the plain Agent."""
 
-from replan import Agent, ModelSettings, tool
+from common import DESCRIPTION, PROMPT, RESULT
+
+from replan import Agent, Limits, ModelSettings, tool
 from replan.events import FinalTextDelta
 from replan.models import resolve
-
-from common import DESCRIPTION, PROMPT, RESULT
-from replan import Limits
 
 
 def build(base_url, model, stream=False):

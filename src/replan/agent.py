@@ -527,7 +527,6 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
         )
 
 
-
 def _infos(toolbox: Toolbox) -> tuple[ToolInfo, ...]:
     return tuple(tool.info for tool in toolbox.values())
 

@@ -99,6 +99,10 @@ class Durable(Protocol):
         """Ask a running step to stop. Its completion says what came of it. Unknown and finished keys are ignored."""
         ...
 
+    def cancel_prefix(self, prefix: str) -> None:
+        """Stop every step whose key begins with `prefix`, now and later: how one part of a run is cancelled."""
+        ...
+
     def expect(self, name: str, *, key: str, deadline: float | None = None, default: JSON = None) -> None:
         """Put an item into the inbox; it completes like a step, with the answer, or with `default` after `deadline`
         seconds.

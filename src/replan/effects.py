@@ -6,14 +6,13 @@ changed since.
 """
 
 import asyncio
+import hashlib
 import logging
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
-from zlib import crc32
 
 import msgspec
 
@@ -112,7 +111,6 @@ class Services:
     deps: Any = None
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("replan"))
     conversations: dict[str, Conversation] = field(default_factory=dict[str, Conversation])
-    call_ids: set[str] = field(default_factory=set[str])
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
 
 
@@ -128,7 +126,7 @@ async def call_model(ctx: StepContext, args: JSONObject) -> JSONObject:
     stage = services.stages[args["stage"]]
     conversation = await _conversation(ctx, args["after"], args["add"])
     done = await _stream(ctx, stage, args, stage.request(args, conversation))
-    message = _with_unique_ids(done.message, services.call_ids, ctx.key)
+    message = _with_own_ids(done.message, ctx.idempotency_key)
     conversation.messages.append(message)
     services.conversations[ctx.key] = conversation
     reply: JSONObject = {
@@ -302,10 +300,7 @@ async def _conversation(ctx: StepContext, after: str | None, add: list[JSONObjec
         after = args["after"]
     conversation = services.conversations.pop(after) if after else Conversation()
     for entry in [*(entry for added, reply in reversed(earlier) for entry in (*added, reply)), *add]:
-        message = await _entry(ctx, entry)
-        conversation.messages.append(message)
-        if isinstance(message, Assistant):
-            services.call_ids.update(call.call_id for call in message.calls)
+        conversation.messages.append(await _entry(ctx, entry))
     return conversation
 
 
@@ -313,20 +308,19 @@ async def _entry(ctx: StepContext, entry: JSONObject) -> Message:
     return from_json((await ctx.read(entry["ref"]))[1] if "ref" in entry else entry)
 
 
-def _with_unique_ids(message: Assistant, known: set[str], key: str) -> Assistant:
-    """Call ids are unique in the run whatever the provider sends: an empty or repeated one is replaced."""
-    ids = [call.call_id for call in message.calls]
-    if all(ids) and known.isdisjoint(ids) and len(set(ids)) == len(ids):
-        known.update(ids)
+def _with_own_ids(message: Assistant, key: str) -> Assistant:
+    """Call ids are unique in the run, in every process, whatever the provider sends: they are made of the effect's own
+    key.
+    """
+    if not message.calls:
         return message
-    free = (ident for number in count() if (ident := f"call_{crc32(key.encode()):08x}_{number}") not in known)
+    prefix = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
     content: list[Any] = []
     for part in message.content:
         if isinstance(part, ToolCall):
-            if not part.call_id or part.call_id in known:
-                part = msgspec.structs.replace(part, call_id=next(free))  # noqa: PLW2901
-            known.add(part.call_id)
-        content.append(part)
+            content.append(msgspec.structs.replace(part, call_id=f"call_{prefix}_{len(content)}"))
+        else:
+            content.append(part)
     return Assistant(tuple(content))
 
 

@@ -145,13 +145,13 @@ async def _take_reply(durable: Durable, talk: Talk, meter: Meter, completion: Co
             return
     message: JSONObject = reply["message"]
     talk.messages.append(message)
+    talk.calls = _calls(message, reply.get("calls", []))
     talk.turn += 1
     used = meter.add(reply["model"], reply["usage"])
     await tell(
         durable, events.UsageReported(run_id=durable.run_id, phase=reply["phase"], model=reply["model"], usage=used)
     )
     talk.text = "".join(part["text"] for part in message["content"] if part["type"] == "text")
-    talk.calls = _calls(message, reply.get("calls", []))
     finish, refusals = reply["finish"], [part["text"] for part in message["content"] if part["type"] == "refusal"]
     if finish in ("refusal", "content_filter") or refusals:
         talk.stopping = "content-filter" if finish == "content_filter" else "refusal"

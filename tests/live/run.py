@@ -21,7 +21,7 @@ from replan.events import AnyEvent
 TASKS = Path(__file__).parent / "tasks"
 sys.path.insert(0, str(TASKS))
 
-import check  # noqa: E402
+import check
 
 
 def server(task: dict[str, Any], effects: Path) -> dict[str, Any]:
@@ -42,7 +42,7 @@ async def run_goal(task: dict[str, Any], model: str, *, verbose: bool) -> dict[s
             try:
                 result = await asyncio.wait_for(agent.run(task["goal"]), task["max_seconds"])
                 row |= _facts(result)
-            except Exception as error:  # noqa: BLE001  # a failed goal is a row of the table
+            except Exception as error:  # a failed goal is a row of the table
                 row |= {"answer": "", "error": f"{type(error).__name__}: {error}"[:200]}
             written = json.loads(effects.read_text()) if effects.exists() else None
         row["right"], row["why"] = check.check(task, row["answer"], written)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from replan.errors import ConfigError, RunNotFound
+from replan.folders import state_folder
 from replan.journal import Journal, RunInfo
 
 __all__ = ["find_run", "journal_path", "load_env_file"]
@@ -44,9 +45,7 @@ def journal_path(given: str | None) -> Path:
     """The journal that is meant: the one given, else `REPLAN_JOURNAL`, else `runs.db` in the user's state folder."""
     if named := given or os.environ.get("REPLAN_JOURNAL"):
         return Path(named).expanduser().absolute()
-    import platformdirs
-
-    return platformdirs.user_state_path("replan", appauthor=False) / "runs.db"
+    return state_folder() / "runs.db"
 
 
 async def find_run(journal: Journal, run_id: str) -> RunInfo:

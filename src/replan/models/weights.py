@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from replan.errors import ConfigError
+from replan.folders import cache_folder
 
 from . import _weights_sources as sources
 from ._weights_sources import Progress, SourceError
@@ -224,9 +225,7 @@ def _check_disk(folder: Path, needed: int) -> None:
 
 
 def _cache_folder() -> Path:
-    from platformdirs import user_cache_path
-
-    return user_cache_path("replan", appauthor=False) / "models"
+    return cache_folder() / "models"
 
 
 @contextmanager
