@@ -148,9 +148,15 @@ def make_agent(kind: str, journal: Any, world: World, models: list[ScriptedModel
 
 
 async def told(journal: Journal, run_id: str) -> list[Any]:
-    """The journalled events without what is another one each time."""
-    rows = [event for _, event in await journal.events(run_id)]
-    return [{k: v for k, v in event.items() if k not in ("seconds", "run_id", "call_id")} for event in rows]
+    """The journalled events without what is another one in each run; calls are numbered."""
+    numbers: dict[str, int] = {}
+    rows: list[Any] = []
+    for _, event in await journal.events(run_id):
+        row = {name: value for name, value in event.items() if name not in ("seconds", "run_id")}
+        if "call_id" in row:
+            row["call_id"] = numbers.setdefault(row["call_id"], len(numbers))
+        rows.append(row)
+    return rows
 
 
 COMPLETIONS = {"plain": 9, "planning": 11}
