@@ -410,3 +410,9 @@ async def test_the_cost_is_known_where_every_price_is():
     assert paid.cost > 0
     unknown = await Agent(ScriptedModel(reply, name="nobody:nothing")).run("go")
     assert unknown.cost is None
+
+
+@pytest.mark.parametrize("wrong", [{"replan_after": "Failure"}, {"tool_selection": "narrow"}])
+def test_words_that_planning_does_not_know_are_refused(wrong: dict[str, Any]):
+    with pytest.raises(ConfigError, match=repr(next(iter(wrong.values())))):
+        Planning(**wrong)

@@ -479,3 +479,24 @@ def test_the_history_is_valid_whatever_happens(
         check_history(result.messages)
 
     asyncio.run(main())
+
+
+async def test_a_call_may_be_tried_again_after_something_was_written():
+    made: list[str] = []
+
+    @tool
+    async def write(name: str) -> str:
+        made.append(name)
+        return "written"
+
+    @tool(read_only=True)
+    async def read(name: str) -> str:
+        if name not in made:
+            raise LookupError(f"there is no {name!r}")
+        return "found"
+
+    fetch, make = call("read", name="a"), call("write", name="a")
+    model = ScriptedModel(fetch, fetch, make, fetch, "done")
+    result = await Agent(model, tools=[read, write]).run("go")
+    found = [m.text for m in result.messages if isinstance(m, ToolResult)]
+    assert found[2:] == ["written", "found"]

@@ -237,6 +237,8 @@ async def _take_result(durable: Durable, talk: Talk, call: Call, completion: Com
         return
     if not call.ok:
         talk.failed(call)
+    elif call.once:
+        talk.failures.clear()  # what was just written may be what the others lacked
     await tell_result(durable, talk.step_id, call, completion.at)
 
 

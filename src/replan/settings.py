@@ -67,3 +67,9 @@ class Planning:
 
     replan_after: ReplanTrigger = "failure"
     tool_selection: ToolSelection = "all"
+
+    def __post_init__(self) -> None:
+        if self.replan_after not in ("failure", "always") and not callable(self.replan_after):
+            raise ConfigError(f"replan_after is {self.replan_after!r}; give 'failure', 'always' or a function")
+        if self.tool_selection not in ("all", "plan-narrowed"):
+            raise ConfigError(f"tool_selection is {self.tool_selection!r}; give 'all' or 'plan-narrowed'")

@@ -60,3 +60,12 @@ def test_nothing_is_added_where_it_is_planned_or_left_to_the_executor_or_too_muc
     assert mended(look, uses=("look",))[1] == []
     suggesting = Step(id="b", description="b", suggested_tools=("pay",), call=PlannedCall("look", {"key": "y"}))
     assert mended(look, suggesting, uses=("pay",))[1] == []
+
+
+def test_calls_that_wait_for_results_come_behind_the_look_ups():
+    waits, looks = step("a", "sum", expression=None), [step("b", "look", key="x"), step("c", "look", key="y")]
+    assert mended(waits, *looks, step("d", "pay", sum=None))[0] == ["b", "c", "a", "d"]
+    assert mended(step("a", "sum"), *looks)[0] == ["b", "c", "a"]
+    assert mended(*looks, waits)[0] == ["b", "c", "a"]
+    assert mended(waits, step("b"))[0] == ["a", "b"]
+    assert mended(Step(id="a", description="a", call=PlannedCall("files", {})), *looks)[0] == ["a", "b", "c"]

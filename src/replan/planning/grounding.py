@@ -6,7 +6,7 @@ time zone, the code of a currency) stays free in calls that only read.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from replan.encoding import JSON, JSONObject, is_list, is_object
@@ -86,7 +86,7 @@ _STOP = frozenset(
 )
 _WORD = re.compile(r"[^\s,;!?()\[\]{}\"“”]+")
 _NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
-_QUOTED = re.compile(r"'([^'\n]{1,80})'|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`")
+_QUOTED = re.compile(r"(?<!\w)'([^'\n]{1,80})'(?!\w)|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`")
 _EXAMPLES = re.compile(r"(?:such as|e\.g\.,?|for example|like|as in)\s+([^\s,;)]+)|'([^'\n]{1,60})'", re.I)
 _FREE_NAMES = re.compile(
     r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression", re.I
@@ -95,17 +95,18 @@ _NAME = re.compile(r"[A-Z\d]")
 _PLURAL = re.compile(r"\b[a-z-]{3,}[^s\W\d]s$")
 _ITEM = r"[^\s,;.:()\"']{1,12}"
 _LIST = re.compile(rf"(?<![\w'\"]){_ITEM}(?:(?:[,;] (?:and |or )?| and | or ){_ITEM}){{2,}}(?=\s*[.;:)]|\s*$)")
-_MAX_SPANS, _MAX_WORDS, _MAX_LEAVES = 80, 5, 60
+_MAX_TEXT = 4_000
+_MAX_SPANS, _MAX_WORDS, _MAX_LEAVES, _MAX_LEAF_CHARS = 80, 5, 60, 120
 
 
 def spans(text: str) -> list[str]:
     """Word sequences of a text that do not begin or end with a stop word and do not cut a name, longest first within
-    each start.
+    each start, as many as can be offered.
 
     What stands in quotes comes first. A plural is offered in the singular too, as catalogues have it.
     """
-    found: dict[str, None] = dict.fromkeys(quoted(text))
-    for clause in re.split(r"(?<=[.!?,;:])\s+", text):
+    found: dict[str, None] = dict.fromkeys(quoted(text[:_MAX_TEXT]))
+    for clause in re.split(r"(?<=[.!?,;:])\s+", text[:_MAX_TEXT]):
         words = [re.sub(r"['’]s$", "", match[0].strip(".:'’")) for match in _WORD.finditer(clause)]
         for start in range(len(words)):
             for end in range(min(len(words), start + _MAX_WORDS), start, -1):
@@ -134,20 +135,27 @@ def quoted(text: str) -> list[str]:
 
 
 def leaves(value: JSON) -> list[JSON]:
-    """The texts and numbers inside a value, each once, in order."""
+    """The texts and numbers inside a value, each once, in order, as many as can be offered."""
     found: dict[JSON, None] = {}
-    pending = [value]
-    while pending and len(found) < _MAX_LEAVES:
-        item = pending.pop(0)
-        if is_object(item):
-            pending = [*item.values(), *pending]
-        elif is_list(item):
-            pending = [*item, *pending]
-        elif (isinstance(item, str) and 0 < len(item) <= 120) or (
-            isinstance(item, (int, float)) and item is not True and item is not False
-        ):
-            found.setdefault(item)
+    for leaf in _walk(value):
+        found.setdefault(leaf)
+        if len(found) == _MAX_LEAVES:
+            break
     return list(found)
+
+
+def _walk(value: JSON) -> Iterator[JSON]:
+    if is_object(value):
+        for item in value.values():
+            yield from _walk(item)
+    elif is_list(value):
+        for item in value:
+            yield from _walk(item)
+    elif isinstance(value, str):
+        if 0 < len(value) <= _MAX_LEAF_CHARS:
+            yield value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield value
 
 
 def plan_arguments(info: ToolInfo, goal: str) -> JSONObject:

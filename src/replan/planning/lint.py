@@ -1,6 +1,7 @@
 """What can be mended in a plan without a model."""
 
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 
 from replan.tool import ToolInfo
 
@@ -29,6 +30,7 @@ def mend(
             continue
         kept.append(step)
         fresh = [*fresh, step] if step.call and step.call.tool in reads else [step]
+    kept = _look_up_first(kept, remarks)
     named = {step.call.tool for step in kept if step.call} | {name for step in kept for name in step.suggested_tools}
     if all(step.call for step in kept):
         for info in tools:
@@ -39,6 +41,24 @@ def mend(
                 )
                 remarks.append(f"the plan uses {info.name!r} without a step for it; step {ident!r} was added")
     return kept, remarks
+
+
+def _look_up_first(steps: list[Step], remarks: list[str]) -> list[Step]:
+    """Calls at the start that wait for results, moved behind the calls that give some."""
+    waiting = list(takewhile(_waits, steps))
+    direct = [number for number, step in enumerate(steps) if step.call and not _waits(step)]
+    if not waiting or not direct:
+        return steps
+    remarks.append(f"step {waiting[0].id!r} needs results and was moved behind the look-ups")
+    return [*steps[len(waiting) : direct[-1] + 1], *waiting, *steps[direct[-1] + 1 :]]
+
+
+def _waits(step: Step) -> bool:
+    """Whether a step is a call of which no argument is known yet."""
+    if step.call is None:
+        return False
+    arguments = step.call.arguments
+    return arguments is None or (bool(arguments) and all(value is None for value in arguments.values()))
 
 
 def _repeats(step: Step, other: Step) -> bool:
