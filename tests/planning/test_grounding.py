@@ -137,3 +137,8 @@ def test_given_arguments_are_fixed_and_refused_values_left_out():
 def test_a_type_beside_null_counts(kind: Any):
     schema = {"type": kind} if kind else {"anyOf": [{"type": "integer"}, {"type": "null"}]}
     assert bound([{"n": 4, "s": "x"}], schema=schema) == {"enum": [4]}
+
+
+def test_after_a_failure_a_text_is_one_of_what_the_error_offers():
+    assert bound([{"city": "Oslo"}], "the price of tea", offered=["Rome"]) == {"enum": ["Rome"]}
+    assert bound([7], "", schema={"type": "integer"}, offered=["Rome"]) == {"enum": [7]}

@@ -53,8 +53,11 @@ def _bind_schema(model: Model, tools: dict[str, ToolInfo], args: JSONObject) -> 
     info, bind = tools[args["bind"]["tool"]], args["bind"]
     if not model.profile.constrained:
         return OutputSchema("arguments", info.parameters)
-    sources: list[JSON] = [quoted(bind["error"]) if bind["error"] else [], *bind["sources"]]
-    schema = bound_arguments(info, bind["given"], sources, bind["goal"], refused=bind["refused"])
+    tried = [value for call in bind["refused"] for value in call.values()]
+    offered = [name for name in quoted(bind["error"] or "") if name not in tried]
+    schema = bound_arguments(
+        info, bind["given"], bind["sources"], bind["goal"], offered=offered if tried else [], refused=bind["refused"]
+    )
     return OutputSchema("arguments", schema)
 
 

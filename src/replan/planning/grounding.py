@@ -6,7 +6,7 @@ time zone, the code of a currency) stays free in calls that only read.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from replan.encoding import JSON, JSONObject, is_list, is_object
@@ -228,25 +228,40 @@ def _listed(name: str, schema: JSONObject, info: ToolInfo) -> list[str]:
 
 
 def bound_arguments(
-    info: ToolInfo, given: JSONObject, sources: Iterable[JSON], goal: str, *, refused: Iterable[JSONObject] = ()
+    info: ToolInfo,
+    given: JSONObject,
+    sources: Iterable[JSON],
+    goal: str,
+    *,
+    offered: Sequence[str] = (),
+    refused: Iterable[JSONObject] = (),
 ) -> JSONObject:
-    """The schema of the arguments that are still open: leaves of `sources` (results, what an error offers), else values
-    of the goal.
+    """The schema of the arguments that are still open: leaves of the results in `sources`, else values of the goal.
 
-    `given` arguments are fixed. With a single open argument, values that were `refused` before are left out.
+    `given` arguments are fixed. Where an error has `offered` values, a text is one of these. Values that were `refused`
+    before are left out.
     """
     root = info.parameters
     properties: JSONObject = root.get("properties") or {}
     required = [name for name in properties if name in root.get("required", ()) or name in given]
     found = leaves(list(sources))
+    calls = list(refused)
     schemas: JSONObject = {}
     for name in required:
         if name in given:
             schemas[name] = {"enum": [given[name]]}
+        elif offered and _type(properties[name]) == "string":
+            schemas[name] = {"enum": [*offered]}
         else:
-            tried = [call.get(name) for call in refused]
-            schemas[name] = _bound(name, properties[name], info, found, goal, tried)
-    return {"type": "object", "properties": schemas, "required": required, "additionalProperties": False}
+            schemas[name] = _bound(name, properties[name], info, found, goal, [call.get(name) for call in calls])
+    definitions = {"$defs": root["$defs"]} if "$defs" in root else {}
+    return {
+        "type": "object",
+        "properties": schemas,
+        "required": required,
+        "additionalProperties": False,
+        **definitions,
+    }
 
 
 def _bound(

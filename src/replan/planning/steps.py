@@ -104,7 +104,8 @@ async def _run_call_step(durable: Durable, state: PlanningState, step: Step, too
         tries.error = f"{step.call.tool}({encode(arguments).decode()}) failed: {text}"
         if tool["once"] or not set(quoted(text)).difference(map(str, arguments.values())):
             break
-        open_arguments = tool["required"]
+        named = [name for name in tool["required"] if str(arguments.get(name)) in quoted(text)]
+        open_arguments = named or tool["required"]
         given = {name: value for name, value in arguments.items() if name not in open_arguments}
     return await _run_open_step(durable, state, step, tries)
 
