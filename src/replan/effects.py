@@ -49,8 +49,8 @@ class Stage:
     """One way of calling a model: which model, with what standing instructions and tools, and how its reply is read.
 
     `read` turns the reply's text into the stage's output as JSON and raises `OutputProblem` where it cannot; without it
-    the text is the output. `tools` are offered unless the arguments of the effect name fewer (`tools`), or, to a model
-    that only follows a grammar, some to `avoid`. `schema` may be made from the arguments of the effect. `watch(run_id,
+    the text is the output. Of the `tools`, the arguments of the effect may name fewer: `tools`, `reads_only`, and, for a
+    model that only follows a grammar, some to `avoid`. `schema` may be made from the arguments of the effect. `watch(run_id,
     step_id)` gives the translator of one call's deltas.
     """
 
@@ -80,6 +80,8 @@ class Stage:
     def _offered(self, args: JSONObject) -> tuple[ToolInfo, ...]:
         names, avoid = args.get("tools"), args.get("avoid", ())
         tools = self.tools if names is None else tuple(t for t in self.tools if t.name in names)
+        if args.get("reads_only"):
+            tools = tuple(t for t in tools if t.repeatable)
         if avoid and self.model.profile.constrained:
             return tuple(t for t in tools if t.name not in avoid) or tools
         return tools

@@ -482,3 +482,37 @@ async def test_what_a_model_call_used_is_told_with_its_phase(
     ]
     assert set(result.usage_by_model) == {model for _, model in used}
     assert result.usage == sum(result.usage_by_model.values(), Usage())
+
+
+async def test_a_look_up_that_failed_is_not_made_up_for_by_writing_something(
+    cast: Callable[..., Any], plan_of: Callable[..., str]
+):
+    @tool(read_only=True)
+    async def look(key: str) -> str:
+        raise LookupError("nothing there")
+
+    @tool
+    async def write(text: str) -> str:
+        return "written"
+
+    made = cast([plan_of(direct("look", key="a"))], ["not there [BLOCKER]"], tools=[look, write])
+    await made.run()
+    assert [spec.name for spec in made.executor.requests[0].tools] == ["look"]
+
+
+async def test_a_write_that_failed_makes_its_step_fruitless_whatever_else_was_found(
+    cast: Callable[..., Any], plan_of: Callable[..., str]
+):
+    @tool(read_only=True)
+    async def look(key: str) -> str:
+        return "found"
+
+    @tool
+    async def send(to: str) -> str:
+        raise ValueError("that is no address")
+
+    made = cast([plan_of(direct("send", to="Bob"))], [call("look", key="a"), "It was sent."], tools=[look, send])
+    result = await made.run()
+    [step] = result.trace
+    assert step.fruitless
+    assert "that is no address" in prompt_of(made.synthesizer.requests[0]).split("The answer must say:")[1]

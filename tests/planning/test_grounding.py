@@ -142,3 +142,11 @@ def test_a_type_beside_null_counts(kind: Any):
 def test_after_a_failure_a_text_is_one_of_what_the_error_offers():
     assert bound([{"city": "Oslo"}], "the price of tea", offered=["Rome"]) == {"enum": ["Rome"]}
     assert bound([7], "", schema={"type": "integer"}, offered=["Rome"]) == {"enum": [7]}
+
+
+def test_an_address_is_offered_where_an_address_is_wanted():
+    mail = {"type": "string", "description": "e-mail address of the recipient"}
+    assert bound([{"name": "Bob", "mail": "bob@x.example"}], "Mail Bob", schema=mail) == {"enum": ["bob@x.example"]}
+    link = {"type": "string", "format": "uri"}
+    assert bound(["a", "https://x.example"], "", schema=link) == {"enum": ["https://x.example"]}
+    assert bound(["a"], "", schema=link) == {"enum": ["a"]}

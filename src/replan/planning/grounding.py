@@ -84,6 +84,7 @@ _STOP = frozenset(
         "yes",
     ]
 )
+_INSIDE = frozenset(["a", "an", "the", "of", "in", "on", "at", "to", "for", "and"])
 _WORD = re.compile(r"[^\s,;!?()\[\]{}\"“”]+")
 _NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _QUOTED = re.compile(r"(?<!\w)'([^'\n]{1,80})'(?!\w)|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`")
@@ -93,6 +94,7 @@ _FREE_NAMES = re.compile(
 )
 _NAME = re.compile(r"[A-Z\d]")
 _PLURAL = re.compile(r"\b[a-z-]{3,}[^s\W\d]s$")
+_FORMS = ((re.compile(r"e-?mail", re.I), "@"), (re.compile(r"\b(?:url|uri|link)\b", re.I), "://"))
 _ITEM = r"[^\s,;.:()\"']{1,12}"
 _LIST = re.compile(rf"(?<![\w'\"]){_ITEM}(?:(?:[,;] (?:and |or )?| and | or ){_ITEM}){{2,}}(?=\s*[.;:)]|\s*$)")
 _MAX_TEXT = 4_000
@@ -118,6 +120,8 @@ def spans(text: str) -> list[str]:
 
 def _is_span(words: list[str], start: int, end: int) -> bool:
     if any(not word or word.casefold() in _STOP for word in (words[start], words[end - 1])):
+        return False
+    if any(word.casefold() in _STOP - _INSIDE for word in words[start:end]):
         return False
     cut_after = end < len(words) and _NAME.match(words[end - 1]) and _NAME.match(words[end])
     cut_before = start > 1 and words[start][:1].isupper() and words[start - 1][:1].isupper()
@@ -284,6 +288,9 @@ def _bound(
 def _offered_texts(name: str, schema: JSONObject, info: ToolInfo, found: list[JSON], goal: str) -> list[JSON]:
     """Texts that an argument may take; none where only the model can know it."""
     known = [*_listed(name, schema, info), *found, *spans(goal)]
+    for form, mark in _FORMS:
+        if form.search(f"{name} {schema.get('format', '')} {schema.get('description', '')}"):
+            known = [value for value in known if mark in value] or known
     if shaped := _of_shape(schema, known):
         return shaped
     return [] if info.read_only and _only_model_knows(_examples(schema)) else known

@@ -189,6 +189,7 @@ async def _run_open_step(
     for call in before:
         talk.failures[call.signature] = SAME_FAILURES
     talk.request["avoid"] = sorted({call.tool for call in before})
+    talk.request["reads_only"] = bool(before) and not any(call.once for call in before)
     await converse(durable, talk, state.meter)
     summary, blocked = strip_blocker(talk.text)
     calls = [*before, *talk.finished_calls]
@@ -205,7 +206,7 @@ async def _run_open_step(
 
 
 def _use(call: Call) -> ToolUse:
-    return ToolUse(call.tool, call.arguments, _text(call), call.ok)
+    return ToolUse(call.tool, call.arguments, _text(call), call.ok, call.once)
 
 
 def _text(call: Call) -> str:

@@ -12,12 +12,16 @@ __all__ = ["StepResult", "ToolUse"]
 
 
 class ToolUse(Struct, frozen=True):
-    """One tool call of a step: what it was given and what it gave, whole."""
+    """One tool call of a step: what it was given and what it gave, whole.
+
+    `writes` says that it may change something.
+    """
 
     tool: str
     arguments: JSONObject
     output: str
     ok: bool
+    writes: bool = False
 
 
 class StepResult(Struct, frozen=True, kw_only=True):
@@ -44,8 +48,11 @@ class StepResult(Struct, frozen=True, kw_only=True):
 
     @property
     def fruitless(self) -> bool:
-        """Whether nothing came of the step: it is blocked, or all its calls failed."""
-        return self.blocked or bool(self.calls and not any(call.ok for call in self.calls))
+        """Whether nothing came of the step: it is blocked, all its calls failed, or what it was to write was not
+        written.
+        """
+        in_vain = bool(self.calls) and not any(call.ok for call in self.calls)
+        return self.blocked or in_vain or any(call.writes and call.tool in self.failed_tools for call in self.calls)
 
     @property
     def failed_tools(self) -> list[str]:
