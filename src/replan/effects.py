@@ -49,9 +49,9 @@ class Stage:
     """One way of calling a model: which model, with what standing instructions and tools, and how its reply is read.
 
     `read` turns the reply's text into the stage's output as JSON and raises `OutputProblem` where it cannot; without it
-    the text is the output. Of the `tools`, the arguments of the effect may name fewer: `tools`, `reads_only`, and, for a
-    model that only follows a grammar, some to `avoid`. `schema` may be made from the arguments of the effect. `watch(run_id,
-    step_id)` gives the translator of one call's deltas.
+    the text is the output. Of the `tools`, the arguments of the effect may name fewer: `tools`, `reads_only`, and, for
+    a model that only follows a grammar, some to `avoid`. `schema` may be made from the arguments of the effect.
+    `watch(run_id, step_id)` gives the translator of one call's deltas.
     """
 
     phase: events.Phase

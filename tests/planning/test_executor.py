@@ -501,7 +501,7 @@ async def test_a_look_up_that_failed_is_not_made_up_for_by_writing_something(
 
 
 async def test_a_write_that_failed_makes_its_step_fruitless_whatever_else_was_found(
-    cast: Callable[..., Any], plan_of: Callable[..., str]
+    cast: Callable[..., Any], plan_of: Callable[..., str], prompt_of: Callable[..., str]
 ):
     @tool(read_only=True)
     async def look(key: str) -> str:
