@@ -71,6 +71,40 @@ async def test_a_forgotten_session_is_opened_once_more_for_all_waiting_calls(wir
         assert wire_http.count("initialize") == 2
 
 
+@pytest.mark.parametrize(("status", "sessions"), [(400, 1), (404, 2), (500, 1)])
+async def test_an_error_that_names_the_request_is_its_answer_whatever_it_says_of_sessions(
+    wire_http, context, status, sessions
+):
+    async with McpServers({"h": wire_http.url}) as servers:
+        error = {"code": -32000, "message": "invalid session id: checkout session 7 was charged, but has no receipt"}
+        wire_http.override = lambda headers, message: (
+            (status, {}, wire_http.rpc(message, error=error)) if message["method"] == "tools/call" else None
+        )
+        output = await servers.tools[0].call({}, context)
+        assert (output.is_error, text(output)) == (True, error["message"])
+        assert wire_http.count("tools/call") == 1
+        wire_http.override = lambda headers, message: None
+        assert text(await servers.tools[0].call({"a": 1}, context)) == '{"a": 1}'
+        assert wire_http.count("initialize") == sessions
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        (b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "Bad Request: no session"}}', 2),
+        (b'{"jsonrpc": "2.0", "id": "server-error", "error": {"code": -32600, "message": "Unknown session"}}', 2),
+        (b"Session not found", 2),
+        (b"checkout session 7 was charged, but its receipt failed", 1),
+        (b'{"error": "the session of the till was closed"}', 1),
+    ],
+)
+async def test_a_400_loses_the_session_only_where_it_says_so(wire_http, context, body, sent):
+    async with McpServers({"h": wire_http.url}) as servers:
+        wire_http.override = lambda headers, message: (400, {}, body) if message["method"] == "tools/call" else None
+        assert (await servers.tools[0].call({}, context)).is_error
+        assert wire_http.count("tools/call") == sent
+
+
 async def test_a_server_that_forgets_every_session_gets_one_more_try(wire_http, context):
     async with McpServers({"h": wire_http.url}) as servers:
         wire_http.override = lambda headers, message: (404, {}, b"") if message["method"] == "tools/call" else None

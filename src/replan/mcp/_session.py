@@ -34,6 +34,9 @@ _SHOWN = 500
 _QUIET = 0.05
 """Seconds that change notices, which come in bursts, are gathered before the tools are listed again."""
 
+_CLOSED = ("Connection closed", "SSE stream")
+"""How the SDK begins to say that it lost the connection. Servers use its code for that for other errors too."""
+
 Progress = Callable[[float, float | None, str | None], None]
 
 
@@ -164,10 +167,11 @@ class Session:
         fault = _fault(error)
         if fault in ("session", "unauthorized", "unsent", "broken"):
             return ConnectionLost(error.message, fault=fault)
-        if error.code == types.CONNECTION_CLOSED and (self._process is None or self._process.ended):
+        closed = error.code == types.CONNECTION_CLOSED and error.message.startswith(_CLOSED)
+        if closed and (self._process is None or self._process.ended):
             return ConnectionLost(error.message, fault="broken")
         if error.data is None or fault is not None:
-            return CallRefused(error.message)
+            return CallRefused(error.message, stale=fault == "stale")
         return CallRefused(f"{error.message} {encode(error.data).decode()[:_SHOWN]}".strip())
 
     def _tolerant(self, validate: Any) -> Any:

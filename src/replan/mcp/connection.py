@@ -16,7 +16,7 @@ from replan.encoding import JSONObject
 from replan.errors import McpError
 
 from .config import HttpServer, McpServer, StdioServer
-from .faults import ConnectionLost
+from .faults import CallRefused, ConnectionLost
 from .process import ServerProcess, child_environment
 
 if TYPE_CHECKING:
@@ -266,6 +266,10 @@ class Connection:
                     doubt = "; whether the call took effect is not known" if lost.may_have_run else ""
                     raise McpError(f"MCP server {self.name!r}: {lost}{doubt}", server=self.name) from lost
                 again = False
+            except CallRefused as refused:
+                if refused.stale:
+                    life.retire(ConnectionLost(str(refused), fault="session"))
+                raise
             else:
                 self._failures = 0
                 return result

@@ -8,7 +8,14 @@ Fault: TypeAlias = Literal["session", "unauthorized", "unsent", "broken"]
 
 
 class CallRefused(Exception):
-    """The server answered with an error, or did not answer in time. The connection is good."""
+    """The server answered with an error, or did not answer in time.
+
+    The connection is good, unless `stale`: then the answer said, too, that the session is over.
+    """
+
+    def __init__(self, message: str, *, stale: bool = False) -> None:
+        super().__init__(message)
+        self.stale = stale
 
 
 class ConnectionLost(Exception):
