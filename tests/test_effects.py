@@ -12,6 +12,7 @@ from replan import Agent, ToolContext, ToolError, Usage, tool
 from replan.effects import MAX_RESULT_CHARS
 from replan.errors import BadResponse, RunFailed
 from replan.events import FinalReasoningDelta, FinalTextDelta, Retry, StepToolProgress, StepToolResult
+from replan.journal import LocalRun
 from replan.messages import Assistant, File, Image, Text, Thinking, ToolResult
 from replan.model import Delta, Done, ModelProfile, ModelRequest, TextDelta
 from replan.model import Retry as RetryDelta
@@ -332,3 +333,24 @@ async def test_the_stream_is_closed_when_the_run_is_cancelled():
     async with Agent(Endless()).start("go"):
         await waiting.wait()
     assert left.is_set()
+
+
+async def test_a_call_that_took_effect_is_not_told_as_failed_whatever_its_output(monkeypatch: pytest.MonkeyPatch):
+    @tool
+    async def shoot() -> list[Any]:
+        return [Image("image/png", data=bytes([n]) * 900_000) for n in range(8)]
+
+    result = await Agent(ScriptedModel(call("shoot"), "done"), tools=[shoot]).run("go")
+    [first] = [m for m in result.messages if isinstance(m, ToolResult)]
+    assert not first.is_error
+    assert sum(len(p.data or b"") for p in first.content if isinstance(p, Image)) <= 3_000_000
+    assert len(first.content) == 8
+
+    def full(*_: Any) -> Any:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(LocalRun, "keep", full)
+    result = await Agent(ScriptedModel(call("shoot"), "done"), tools=[shoot]).run("go")
+    [second] = [m for m in result.messages if isinstance(m, ToolResult)]
+    assert not second.is_error
+    assert "could not be kept: OSError: no space left" in second.text

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replan import Agent, Limits, ToolContext, ToolError, Usage, tool, user
-from replan.errors import ReplanError, RunFailed
+from replan.errors import ReplanError, RunCancelled, RunFailed
 from replan.events import BudgetExceeded, StepToolCall, StepToolResult
+from replan.journal import MemoryJournal
 from replan.messages import Assistant, Refusal, Text, ToolCall, ToolResult
 from replan.model import Done, ModelRequest
 from replan.testing import ScriptedModel, call
@@ -500,3 +501,30 @@ async def test_a_call_may_be_tried_again_after_something_was_written():
     result = await Agent(model, tools=[read, write]).run("go")
     found = [m.text for m in result.messages if isinstance(m, ToolResult)]
     assert found[2:] == ["written", "found"]
+
+
+@pytest.mark.parametrize("again", [{"amount": 5}, {"amount": "5"}, {"amount": 5.0}])
+async def test_a_call_in_doubt_is_not_made_again_however_it_is_spelt(again: dict[str, Any]):
+    paid: list[int] = []
+    begun = asyncio.Event()
+
+    @tool
+    async def pay(amount: int) -> str:
+        paid.append(amount)
+        begun.set()
+        await asyncio.Event().wait()
+        return "paid"
+
+    journal = MemoryJournal()
+    first = Agent(ScriptedModel(call("pay", amount=5)), tools=[pay], journal=journal)
+    run = first.start("go", run_id="r1")
+    await begun.wait()
+    run.cancel()
+    with pytest.raises(RunCancelled):
+        await run.result()
+    model = ScriptedModel(call("pay", **again), "done")
+    result = await Agent(model, tools=[pay], journal=journal).resume("r1")
+    found = [m.text for m in result.messages if isinstance(m, ToolResult)]
+    assert paid == [5]
+    assert found[0].startswith("Outcome unknown")
+    assert "this exact call has failed before" in found[1]

@@ -16,6 +16,7 @@ from replan.messages import (
     ToolResult,
     User,
     from_json,
+    repaired,
     to_json,
     user,
 )
@@ -107,3 +108,15 @@ def test_fields_of_a_later_version_are_ignored():
 def test_messages_are_frozen():
     with pytest.raises(AttributeError):
         user("hi").content = ()  # type: ignore[misc]
+
+
+def test_calls_of_one_id_get_ids_and_results_of_their_own():
+    calls = tuple(ToolCall(i, "look", {"n": n}) for n, i in enumerate(["x", "x", ""]))
+    results = [ToolResult(i, "look", (Text(t),)) for i, t in [("x", "one"), ("x", "two"), ("", "three")]]
+    first, *answers = repaired([Assistant(calls), *results])
+    assert isinstance(first, Assistant)
+    ids = [c.call_id for c in first.calls]
+    assert len(set(ids)) == 3
+    assert all(ids)
+    found = [(a.call_id, a.text) for a in answers if isinstance(a, ToolResult)]
+    assert found == list(zip(ids, ["one", "two", "three"], strict=True))

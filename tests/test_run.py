@@ -458,3 +458,36 @@ async def test_what_the_journal_keeps_of_a_run_is_its_result():
     with pytest.raises(ReplanError):
         await failing.run("go", run_id="r2")
     assert (await journal.info("r2")).error == {"type": "AuthError", "message": "no", "status": 401}
+
+
+async def test_one_who_gives_up_waiting_leaves_the_run_to_the_others():
+    release = asyncio.Event()
+
+    @tool
+    async def hold() -> str:
+        await release.wait()
+        return "held"
+
+    run = Agent(ScriptedModel(call("hold"), "done"), tools=[hold]).start("go")
+    other = asyncio.create_task(run.result())
+    impatient = asyncio.create_task(run.result())
+    await asyncio.sleep(0)
+    impatient.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    release.set()
+    assert (await other).text == "done"
+
+
+async def test_a_handler_may_raise_anything_and_cancel_too_late():
+    runs: list[Any] = []
+
+    def handle(event: Any) -> None:
+        if event.type == "run.complete":
+            runs[0].cancel()
+        raise asyncio.CancelledError
+
+    agent = Agent(ScriptedModel("done"), on_event=handle)
+    runs.append(agent.start("go"))
+    assert (await runs[0].result()).text == "done"
+    assert agent.active_runs == 0

@@ -18,8 +18,8 @@ from typing_extensions import TypeVar
 
 from . import events, loop
 from .effects import Services, Stage, text_watch
-from .encoding import JSON, JSONObject, clean_text
-from .errors import ConfigError
+from .encoding import JSON, JSONObject, clean_text, normalise
+from .errors import ConfigError, McpError
 from .journal import InboxItem, Journal, LocalRun, RunStatus, Wiring, check_run_id, open_journal
 from .messages import Message, repaired, to_json
 from .model import Model, Stages
@@ -66,12 +66,14 @@ class _Agent(Generic[ResultT]):
         self._mcp_config = mcp_servers
         self._fail_on_no_tools = fail_on_no_tools
         self._servers: McpServers | None = None
+        self._arriving: McpServers | None = None
         self._journal_source = journal
         self._journal: Journal | None = None
         self._unattended: Literal["deny", "wait"] = unattended
         self._answerer = answerer
         self._on_event = on_event
         self._connecting = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._toolbox: Toolbox | None = None
         self._runs: set[Run[Any]] = set()
         self._closed = False
@@ -118,7 +120,7 @@ class _Agent(Generic[ResultT]):
 
         Arguments as for `start`. Cancelling the calling task cancels the run.
         """
-        return await self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=False).result()
+        return await self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=False)
 
     def run_sync(self, goal: str, *, history: Sequence[Message] = (), deps: Any = None) -> ResultT:
         """`run` for code that is not async; works inside a running event loop too, which it holds up.
@@ -172,13 +174,12 @@ class _Agent(Generic[ResultT]):
         *,
         collect: bool,
     ) -> Run[ResultT]:
-        if not goal.strip():
-            raise ConfigError("the goal is empty; say what the agent is to do")
+        _check_input(goal, history)
         ident = _new_run_id() if run_id is None else check_run_id(run_id)
         task = {
             "agent": self.name,
             "goal": clean_text(goal),
-            "history": [to_json(message) for message in repaired(history)],
+            "history": normalise([to_json(message) for message in repaired(history)]),
             **self._task(),
         }
         journal = self._open_journal()
@@ -262,17 +263,38 @@ class _Agent(Generic[ResultT]):
 
     async def _connect(self) -> Toolbox:
         """Connect the servers, once, and mount their tools behind the agent's own, in declared order."""
-        async with self._connecting:
+        async with self._turn():
             self._check_open()
             if self._toolbox is None:
                 if self._mcp_config and self._servers is None:
-                    from .mcp import McpServers
-
-                    servers = McpServers(self._mcp_config, fail_on_no_tools=self._fail_on_no_tools)
-                    self._servers = await servers.__aenter__()
+                    self._servers = await self._connected()
                 mounted = self._servers.tools if self._servers else ()
                 self._toolbox = Toolbox([*self._native.values(), *mounted])
         return self._toolbox
+
+    async def _connected(self) -> "McpServers":
+        """The servers, connected; `close` may come in between, and then they are closed too."""
+        from .mcp import McpServers
+
+        self._arriving = servers = McpServers(self._mcp_config, fail_on_no_tools=self._fail_on_no_tools)
+        try:
+            await servers.__aenter__()
+        except McpError:
+            self._check_open()
+            raise
+        finally:
+            self._arriving = None
+        if self._closed:
+            await servers.close()
+        self._check_open()
+        return servers
+
+    def _turn(self) -> asyncio.Lock:
+        """The lock for connecting, a new one where the event loop that used it is gone."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None or (self._loop is not loop and not self._loop.is_running()):
+            self._loop, self._connecting, self._arriving = loop, asyncio.Lock(), None
+        return self._connecting
 
     def _remarks(self) -> list[str]:
         """What the planner is told of the servers."""
@@ -307,7 +329,7 @@ class _Agent(Generic[ResultT]):
         """Close and connect the MCP servers anew, with fresh headers. Raises `ConfigError` while runs are active."""
         if self._runs:
             raise ConfigError(f"{len(self._runs)} runs are active; reconnect when they have ended")
-        async with self._connecting:
+        async with self._turn():
             servers, self._servers, self._toolbox = self._servers, None, None
             if servers:
                 await servers.close()
@@ -333,9 +355,10 @@ class _Agent(Generic[ResultT]):
             run.cancel()
         for run in runs:
             await run.wait()
-        servers, self._servers, self._toolbox = self._servers, None, None
-        if servers:
-            await servers.close()
+        arriving, servers, self._servers, self._toolbox = self._arriving, self._servers, None, None
+        for connected in (arriving, servers):
+            if connected:
+                await connected.close()
         for model in self._models():
             await model.close()
         if self._journal is not None and self._journal is not self._journal_source:
@@ -525,6 +548,17 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
             iterations=state.iterations,
             revisions=state.revisions,
         )
+
+
+def _check_input(goal: Any, history: Sequence[Any]) -> None:
+    """Callers without a type checker pass other things too. Raises `ConfigError`."""
+    if not isinstance(goal, str):
+        raise ConfigError(f"the goal is {goal!r}; say in a text what the agent is to do")
+    if not goal.strip():
+        raise ConfigError("the goal is empty; say what the agent is to do")
+    for message in history:
+        if not isinstance(message, Message):
+            raise ConfigError(f"{message!r} in history is no message; give `result.messages`, or user('...')")
 
 
 def _infos(toolbox: Toolbox) -> tuple[ToolInfo, ...]:

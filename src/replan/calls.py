@@ -11,10 +11,19 @@ import msgspec
 
 from . import events
 from .durable import Cancelled, Completed, Completion, Durable, Failed, InDoubt
-from .encoding import JSONObject
+from .encoding import JSON, JSONObject, is_list, is_object
 from .messages import Text, ToolResult, to_json
 
-__all__ = ["OUTCOME_UNKNOWN", "Call", "start_call", "take_call_outcome", "tell", "tell_call", "tell_result"]
+__all__ = [
+    "OUTCOME_UNKNOWN",
+    "Call",
+    "same_call",
+    "start_call",
+    "take_call_outcome",
+    "tell",
+    "tell_call",
+    "tell_result",
+]
 
 OUTCOME_UNKNOWN = (
     "Outcome unknown: the call was interrupted, and it may or may not have taken effect. It was not repeated. "
@@ -44,7 +53,12 @@ class Call:
     @property
     def signature(self) -> str:
         """The exact call, for comparing."""
-        return json.dumps([self.tool, self.arguments, self.raw], sort_keys=True)
+        return same_call(self.tool, [self.arguments, self.raw])
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody knows what came of the call."""
+        return self.result is not None and self.result == self.error(OUTCOME_UNKNOWN)
 
     @property
     def ok(self) -> bool:
@@ -58,6 +72,21 @@ class Call:
     def error(self, text: str) -> JSONObject:
         """An error result for the call."""
         return to_json(ToolResult(self.call_id, self.tool, (Text(text),), is_error=True))
+
+
+def same_call(tool: str, arguments: JSON) -> str:
+    """A text that is the same for calls that are the same once their arguments are coerced: `"5"` and 5 are."""
+    return json.dumps([tool, _spelt(arguments)], sort_keys=True)
+
+
+def _spelt(value: JSON) -> JSON:
+    if is_object(value):
+        return {name: _spelt(item) for name, item in value.items()}
+    if is_list(value):
+        return [_spelt(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return value if value is None or isinstance(value, bool) else str(value)
 
 
 def start_call(durable: Durable, step_id: str | None, call: Call, key: str) -> None:

@@ -35,6 +35,9 @@ MAX_RESULT_CHARS = 200_000
 MAX_DATA_BYTES = 1_000_000
 """Images, sounds and files larger than this are kept as artifacts; the message has their path."""
 
+MAX_RESULT_BYTES = 3_000_000
+"""What all parts of one result may have together."""
+
 MAX_STRUCTURED_BYTES = 4_000_000
 """Structured results that are larger, as JSON, are left out of what is stored."""
 
@@ -201,8 +204,11 @@ def plan_call(toolbox: Toolbox, name: str, arguments: JSONObject, raw: str | Non
         plan["server"] = info.server
     try:
         prepared = prepare(tool, arguments if raw is None else raw)
-    except InvalidArguments as error:
-        return {**plan, "error": f"Invalid arguments for {name!r}: {error}"}
+    except Exception as error:  # noqa: BLE001  # whatever a tool's own validation raises is for the model to mend
+        return {
+            **plan,
+            "error": f"Invalid arguments for {name!r}: {normalise(error).removeprefix('InvalidArguments: ')}",
+        }
     return plan if prepared == arguments else {**plan, "arguments": prepared}
 
 
@@ -219,7 +225,7 @@ async def call_tool(ctx: StepContext, args: JSONObject) -> JSONObject:
         output = _error(unknown_tool_text(name, services.toolbox))
     else:
         output = await _run_tool(tool, args["arguments"], _tool_context(ctx, args))
-    content = tuple(_bounded(ctx, part) for part in output.content if not isinstance(part, Text) or part.text.strip())
+    content = _bounded_content(ctx, [p for p in output.content if not isinstance(p, Text) or p.text.strip()])
     if not content:
         content = (Text(_FAILED_SILENTLY if output.is_error else "Done."),)
     structured = normalise(output.structured)
@@ -249,18 +255,37 @@ def _error(text: str) -> ToolOutput:
     return ToolOutput((Text(text),), is_error=True)
 
 
-def _bounded(ctx: StepContext, part: Content) -> Content:
-    """The part, small enough to be stored and sent again and again; what is larger is kept as an artifact."""
-    if not isinstance(part, Text):
-        if part.data is None or len(part.data) <= MAX_DATA_BYTES:
-            return part
-        return msgspec.structs.replace(part, data=None, url=str(ctx.keep(part.data, part.mime)))
-    text = clean_text(part.text)
-    if len(text) <= MAX_RESULT_CHARS:
-        return part if text is part.text else Text(text)
-    path = ctx.keep(text.encode(), "text/plain")
-    rest = len(text) - MAX_RESULT_CHARS
-    return Text(f"{text[:MAX_RESULT_CHARS]}\n... [{rest} more characters; the whole is in {path}]")
+def _bounded_content(ctx: StepContext, parts: list[Content]) -> tuple[Content, ...]:
+    """The parts, small enough to be stored and sent again and again; what is larger is kept as artifacts."""
+    left, content = MAX_RESULT_BYTES, list[Content]()
+    for part in parts:
+        size = len(part.text) if isinstance(part, Text) else len(part.data or b"")
+        limit = MAX_RESULT_CHARS if isinstance(part, Text) else MAX_DATA_BYTES
+        content.append(_small(part) if size <= min(left, limit) else _kept(ctx, part, min(left, limit)))
+        left = max(0, left - min(size, limit))
+    return tuple(content)
+
+
+def _small(part: Content) -> Content:
+    return Text(clean_text(part.text)) if isinstance(part, Text) else part
+
+
+def _kept(ctx: StepContext, part: Content, room: int) -> Content:
+    """What is too large to stand in a result: where it lies, or that it could not be kept.
+
+    The call itself has been made.
+    """
+    data = clean_text(part.text).encode() if isinstance(part, Text) else part.data or b""
+    mime = "text/plain" if isinstance(part, Text) else part.mime
+    try:
+        where = f"the whole is in {ctx.keep(data, mime)}"
+        if not isinstance(part, Text):
+            return msgspec.structs.replace(part, data=None, url=where.removeprefix("the whole is in "))
+    except Exception as error:  # noqa: BLE001  # the call has taken effect; that must not read as a failure
+        where = f"the whole could not be kept: {normalise(error)}"
+    if isinstance(part, Text):
+        return Text(f"{clean_text(part.text[:room])}\n... [{len(part.text) - room} more characters; {where}]")
+    return Text(f"[{mime}, {len(data)} bytes; {where}]")
 
 
 def _tool_context(ctx: StepContext, args: JSONObject) -> ToolContext[Any]:

@@ -54,6 +54,11 @@ class Event(Struct, frozen=True, kw_only=True, tag_field="type"):
     live: ClassVar[bool] = False
     run_id: str
 
+    @property
+    def type(self) -> str:
+        """The event's name on the wire, such as `step.tool-call`."""
+        return str(self.__struct_config__.tag)
+
 
 class RunStart(Event, frozen=True, kw_only=True, tag="run.start"):
     """The run begins. Not repeated by a resume."""

@@ -81,7 +81,8 @@ class Talk:
 
     def failed(self, call: Call) -> None:
         """Count the failure of a call."""
-        self.failures[call.signature] = self.failures.get(call.signature, 0) + 1
+        times = SAME_FAILURES if call.in_doubt else self.failures.get(call.signature, 0) + 1
+        self.failures[call.signature] = times
 
     def history(self) -> list[JSONObject]:
         """The messages, made valid where the conversation is in the middle of a turn; it may go on after this."""

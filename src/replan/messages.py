@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .encoding import JSON, JSONObject
 
@@ -156,29 +157,48 @@ def from_json(data: JSON) -> Message:
 
 
 def repaired(history: Iterable[Message]) -> list[Message]:
-    """The history made valid: every call has one result behind it, in order, and every result its call.
+    """The history made valid: every call has an id of its own and one result behind it, in order, and every result its
+    call.
 
     A missing result becomes an error that says so; results without a call, second results, and results that come too
     late are left out.
     """
     messages = list(history)
     valid: list[Message] = []
+    known: set[str] = set()
     for index, message in enumerate(messages):
-        if isinstance(message, ToolResult):
-            continue
-        valid.append(message)
         if isinstance(message, Assistant) and message.calls:
-            found = _results_after(messages, index)
-            valid += [found.get(call.call_id) or _interrupted(call) for call in message.calls]
+            valid += _answered(message, _results_after(messages, index), known)
+        elif not isinstance(message, ToolResult):
+            valid.append(message)
     return valid
 
 
-def _results_after(messages: list[Message], index: int) -> dict[str, ToolResult]:
-    found: dict[str, ToolResult] = {}
+def _answered(message: Assistant, results: list[ToolResult], known: set[str]) -> list[Message]:
+    """The message and the results of its calls; of several calls with one id, each takes the next result of that id."""
+    content: list[Text | Thinking | Refusal | ToolCall] = []
+    answers: list[Message] = []
+    for part in message.content:
+        if isinstance(part, ToolCall):
+            found = next((result for result in results if result.call_id == part.call_id), None)
+            if found:
+                results.remove(found)
+            call_id = part.call_id if part.call_id and part.call_id not in known else f"call_h{len(known)}"
+            known.add(call_id)
+            call = replace(part, call_id=call_id)
+            answers.append(replace(found, call_id=call_id) if found else _interrupted(call))
+            content.append(call)
+        else:
+            content.append(part)
+    return [Assistant(tuple(content)), *answers]
+
+
+def _results_after(messages: list[Message], index: int) -> list[ToolResult]:
+    found: list[ToolResult] = []
     for message in messages[index + 1 :]:
         if not isinstance(message, ToolResult):
             break
-        found.setdefault(message.call_id, message)
+        found.append(message)
     return found
 
 

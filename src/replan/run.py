@@ -1,6 +1,7 @@
 """One run of an agent: the handle that callers hold, and what comes out of it."""
 
 import asyncio
+import contextlib
 import contextvars
 import logging
 import time
@@ -136,7 +137,7 @@ class Run(Generic[ResultT]):
         self._session: LocalRun | None = None
         self._events: list[events.AnyEvent] = []
         self._news = asyncio.Event()
-        self._begun = self._cancelled = False
+        self._begun = self._cancelled = self._ended = False
         self._started = time.monotonic()
         self._task = asyncio.get_running_loop().create_task(self._drive(), name=f"replan run {launch.run_id}")
         self._task.add_done_callback(self._leave)
@@ -147,18 +148,19 @@ class Run(Generic[ResultT]):
         return self._task.done()
 
     async def result(self) -> ResultT:
-        """Wait for the end of the run.
+        """Wait for the end of the run; any number of tasks may.
 
-        Raises its error when it failed, and `RunCancelled` when it was cancelled by `cancel`.
+        Raises its error when it failed, and `RunCancelled` when it was cancelled by `cancel`. Giving up waiting leaves
+        the run alone; awaiting the handle itself gives the result too, and ends the run when the waiting is cancelled.
         """
-        return await self._task
+        return await asyncio.shield(self._task)
 
     def cancel(self) -> None:
         """Stop the run: tools, servers and model calls are told.
 
         `result` then raises `RunCancelled`. A journalled run can be resumed.
         """
-        if not self._task.done():
+        if not self._task.done() and not self._ended:
             self._cancelled = True
             if self._begun:
                 self._task.cancel()
@@ -174,7 +176,19 @@ class Run(Generic[ResultT]):
             self._session.cancel_prefix(f"step/{step_id}/")
 
     def __await__(self) -> Generator[Any, None, ResultT]:
-        return self.result().__await__()
+        return self._owned().__await__()
+
+    async def _owned(self) -> ResultT:
+        """The result, for the one who waits for nothing else: the run ends with that task."""
+        try:
+            return await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            if not self._ended:
+                self._task.cancel()
+            while not self._task.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self.wait()
+            raise
 
     async def __aiter__(self) -> AsyncIterator[events.AnyEvent]:
         position = 0
@@ -206,6 +220,7 @@ class Run(Generic[ResultT]):
             status, error = (status, error) if error else ("failed", failure)
         except asyncio.CancelledError as cancelled:
             error = error or cancelled
+        self._ended = True
         self._deliver_end(status, error)
         launch.ended(self)
         if error is None:
@@ -311,7 +326,9 @@ class Run(Generic[ResultT]):
 def _call(handler: Callable[..., None], *args: Any) -> None:
     try:
         handler(*args)
-    except Exception:  # noqa: BLE001  # a handler never breaks a run
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # noqa: BLE001  # a handler never breaks a run, whatever it raises
         _log.debug("an event handler raised", exc_info=True)
 
 

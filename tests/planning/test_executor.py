@@ -106,7 +106,7 @@ def test_the_executors_prompt_has_the_goal_the_plan_the_findings_and_the_step():
     plan = Plan(steps=(Step(id="s1", description="look"), step))
     long = ToolUse("look", {"key": "a"}, "x" * 5000, True)
     trace = [result_of("s1", long, ToolUse("look", {}, "broke", False), summary="half of it")]
-    prompt = executor_prompt("Tell Bob.", plan, step, trace, "send({}) failed: no")
+    prompt = executor_prompt({"goal": "Tell Bob.", "history": []}, plan, step, trace, "send({}) failed: no")
     assert prompt.startswith("Goal: Tell Bob.\n\nPlan:\n1. look\n2. send it\n")
     assert "- s1: do s1\n" in prompt
     assert '  look({"key":"a"}) -> xxx' in prompt
@@ -118,7 +118,11 @@ def test_the_executors_prompt_has_the_goal_the_plan_the_findings_and_the_step():
         "That failed: send({}) failed: no"
     )
     bare = executor_prompt(
-        "Go.", Plan(steps=(Step(id="s1", description="look"),)), Step(id="s1", description="look"), [], None
+        {"goal": "Go.", "history": []},
+        Plan(steps=(Step(id="s1", description="look"),)),
+        Step(id="s1", description="look"),
+        [],
+        None,
     )
     assert bare == "Goal: Go.\n\nPlan:\n1. look\n\nYour step: look"
 

@@ -9,6 +9,7 @@ from replan.encoding import JSON, normalise
 _FENCE = re.compile(r"```[A-Za-z0-9_-]*[ \t]*\r?\n?")
 _DECODER = json.JSONDecoder(strict=False)  # strings may hold raw line breaks
 _MAX_STARTS = 500
+_MAX_DEPTH = 250
 
 
 class OutputProblem(Exception):
@@ -42,7 +43,7 @@ def _balanced(text: str) -> Iterator[JSON]:
             return
         try:
             value, position = _DECODER.raw_decode(text, start)
-            yield normalise(value)
+            yield normalise(value, _MAX_DEPTH)
         except (ValueError, RecursionError):
             position = start + 1
 
@@ -52,6 +53,6 @@ _NONE = object()
 
 def _decode(text: str) -> JSON:
     try:
-        return normalise(_DECODER.decode(text.strip().removeprefix("\ufeff")))
+        return normalise(_DECODER.decode(text.strip().removeprefix("\ufeff")), _MAX_DEPTH)
     except (ValueError, RecursionError):
         return _NONE

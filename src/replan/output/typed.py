@@ -43,7 +43,7 @@ class TypedOutput:
         for candidate in candidates(text):
             try:
                 self.value(self._unwrap(candidate))
-            except ValueError as error:
+            except Exception as error:  # noqa: BLE001  # a validator of the user's may raise anything
                 problem = _words(error)
             else:
                 return self._unwrap(candidate)
@@ -61,9 +61,9 @@ class TypedOutput:
         return candidate
 
 
-def _words(error: ValueError) -> str:
+def _words(error: Exception) -> str:
     details = getattr(error, "errors", None)
     if not callable(details):
-        return str(error)
+        return f"{type(error).__name__}: {error}"
     rows: list[Any] = details(include_url=False, include_context=False, include_input=False)  # pyright: ignore[reportAssignmentType]  # pydantic's ValidationError
     return "; ".join(f"{'.'.join(map(str, row['loc'])) or 'the value'}: {row['msg']}" for row in rows[:8])

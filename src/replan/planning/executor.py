@@ -14,6 +14,7 @@ from replan.tool import ToolInfo
 from .catalogue import for_planner
 from .grounding import bound_arguments, quoted
 from .plan import Plan, Step
+from .planner import history_section
 from .prompts import instructions
 from .trace import StepResult
 
@@ -72,9 +73,9 @@ def _read_arguments(tools: dict[str, ToolInfo], args: JSONObject, text: str) -> 
     raise OutputProblem("Your reply holds no JSON object. Reply with only the arguments as a JSON object.")
 
 
-def executor_prompt(goal: str, plan: Plan, step: Step, trace: Sequence[StepResult], error: str | None) -> str:
-    """The user message for an open step: the goal, the plan, what is known, the step."""
-    lines = [f"Goal: {goal}", "", "Plan:"]
+def executor_prompt(task: JSONObject, plan: Plan, step: Step, trace: Sequence[StepResult], error: str | None) -> str:
+    """The user message for an open step: the conversation so far, the goal, the plan, what is known, the step."""
+    lines = [f"{history_section(task['history'])}Goal: {task['goal']}", "", "Plan:"]
     lines += [f"{number}. {planned.description}" for number, planned in enumerate(plan.steps, 1)]
     lines += ["", results_section(trace, _FINDING_CHARS)] if trace else []
     lines += ["", f"Your step: {step.description}"]

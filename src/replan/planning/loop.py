@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from replan import events
+from replan.calls import same_call
 from replan.durable import Completed, Durable
 from replan.encoding import JSON, JSONObject
 from replan.errors import RunFailed
@@ -111,7 +112,8 @@ async def _decide(durable: Durable, state: PlanningState, result: StepResult) ->
     elif await _limit_reached(durable, state):
         return
     elif not await _wants_replanner(durable, state, result):
-        await _tell_decision(durable, "continue", "the step worked", "clean-step")
+        reason = f"it waits for step {result.needs!r}, which failed" if result.needs else "the step worked"
+        await _tell_decision(durable, "continue", reason, "clean-step")
     else:
         await _replan(durable, state)
 
@@ -179,8 +181,8 @@ async def _revise(durable: Durable, state: PlanningState, decision: JSONObject) 
 
 def _without_failed_calls(plan: Plan, trace: Sequence[StepResult]) -> Plan:
     """The plan without the calls that failed already: they would fail again."""
-    failed = [(use.tool, use.arguments) for result in trace for use in result.calls if not use.ok]
-    kept = [step for step in plan.steps if not step.call or (step.call.tool, step.call.arguments) not in failed]
+    failed = {same_call(use.tool, use.arguments) for result in trace for use in result.calls if not use.ok}
+    kept = [s for s in plan.steps if not s.call or same_call(s.call.tool, s.call.arguments) not in failed]
     return msgspec.structs.replace(plan, steps=tuple(kept))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from replan import events
-from replan.calls import Call, start_call, take_call_outcome, tell, tell_call, tell_result
+from replan.calls import Call, same_call, start_call, take_call_outcome, tell, tell_call, tell_result
 from replan.durable import Cancelled, Durable
 from replan.encoding import JSON, JSONObject, encode, is_object
 from replan.loop import SAME_FAILURES, Talk, attempt, converse
@@ -123,7 +123,7 @@ def _resolve_each(arguments: JSONObject, outputs: dict[str, JSONObject]) -> tupl
 
 
 def _was_tried(arguments: JSONObject, tries: _Attempts) -> bool:
-    return any(call.arguments == arguments for call in tries.calls)
+    return any(call.signature == same_call(call.tool, [arguments, None]) for call in tries.calls)
 
 
 async def _bind(
@@ -185,7 +185,7 @@ async def _run_open_step(
     if state.task["tool_selection"] == "plan-narrowed" and not step.requires_tools:
         talk.request["tools"] = [*step.suggested_tools, *([step.call.tool] if step.call else [])]
     error = tries.error if tries else None
-    talk.say(to_json(user(executor_prompt(state.goal, state.plan, step, state.trace, error))))
+    talk.say(to_json(user(executor_prompt(state.task, state.plan, step, state.trace, error))))
     for call in before:
         talk.failures[call.signature] = SAME_FAILURES
     talk.request["avoid"] = sorted({call.tool for call in before})

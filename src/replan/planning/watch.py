@@ -23,15 +23,19 @@ class _PlanWatch:
 
         self._parse: Callable[..., JSON] = parse
         self._run_id = run_id
+        self._next = 0
         self._text, self._steps, self._silent = "", 0, False
         self._thought: str = ""
 
     def see(self, delta: Delta) -> Iterable[events.Event]:
         if type(delta) is Retry:
-            self._text, self._thought, self._steps, self._silent = "", "", 0, False
+            self._text, self._thought, self._steps, self._silent, self._next = "", "", 0, False, 0
         if type(delta) is not TextDelta:
             return
         self._text += delta.text
+        if len(self._text) < self._next:
+            return
+        self._next = len(self._text) + len(self._text) // 64  # each look reads the whole text
         start = self._text.find("{")
         if start < 0:
             return
