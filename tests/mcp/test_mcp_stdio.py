@@ -1,14 +1,19 @@
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from replan.errors import McpError
+from replan import Agent
+from replan.errors import ConfigError, McpError
 from replan.mcp import McpServers, StdioServer
+from replan.messages import ToolResult
+from replan.testing import ScriptedModel, call
 
 
 def named(servers, name):
@@ -342,3 +347,82 @@ async def test_a_real_server_answers(context):
         wrong = await named(servers, "get_current_time").call({"timezone": "Mars/X"}, context)
         assert wrong.is_error
         assert "Mars/X" in text(wrong)
+
+
+async def test_servers_that_nobody_refers_to_any_more_end(wire):
+    servers = McpServers({"w": wire()})
+    await servers.connect()
+    tools = servers.tools
+    del servers
+    gc.collect()
+    assert tools[0].info.name == "w__echo"
+    assert len(wire.processes()) == 1
+    del tools
+    gc.collect()
+    await poll(lambda: wire.processes() == [])
+
+
+async def test_an_agent_that_nobody_refers_to_any_more_leaves_no_server(wire):
+    async def use():
+        agent = Agent(ScriptedModel(call("w__echo", text="hé"), "end"), mcp_servers={"w": wire()})
+        return await agent.run("go")
+
+    assert (await use()).text == "end"
+    gc.collect()
+    await poll(lambda: wire.processes() == [])
+
+
+def test_servers_can_be_closed_and_used_in_a_later_event_loop(wire, context):
+    servers = McpServers({"w": wire()})
+    asyncio.run(servers.connect())
+    assert wire.processes() == []
+    tool = named(servers, "echo")
+    for word in ("once", "again"):
+        assert text(asyncio.run(tool.call({"text": word}, context))) == word
+    asyncio.run(servers.close())
+    assert servers.statuses[0].state == "closed"
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_servers_of_an_event_loop_that_was_dropped_are_killed(wire):
+    loop = asyncio.new_event_loop()
+    servers = McpServers({"w": wire()})
+    loop.run_until_complete(servers.connect())
+    loop.close()
+    assert len(wire.processes()) == 1
+    asyncio.run(servers.close())
+    deadline = time.monotonic() + 5
+    while wire.processes():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+async def test_servers_can_be_closed_from_another_thread(wire):
+    servers = McpServers({"w": wire()})
+    await servers.connect()
+    await asyncio.to_thread(asyncio.run, servers.close())
+    assert wire.processes() == []
+
+
+async def test_an_agent_closed_while_it_connects_leaves_no_server(wire):
+    agent = Agent(ScriptedModel("x"), mcp_servers={"w": wire()})
+    listing = asyncio.create_task(agent.list_tools())
+    await poll(wire.processes)
+    await agent.close()
+    assert wire.processes() == []
+    with pytest.raises(ConfigError, match="closed"):
+        await listing
+    await agent.close()
+
+
+def test_an_agent_can_be_used_and_closed_in_event_loops_of_their_own(wire, tmp_path):
+    model = ScriptedModel(call("w__echo", text="a"), "one", call("w__echo", text="b"), "two")
+    agent = Agent(model, mcp_servers={"w": wire()}, journal=tmp_path / "runs.db")
+    assert asyncio.run(agent.run("go")).text == "one"
+    second = asyncio.run(agent.run("go"))
+    assert second.text == "two"
+    assert [message.text for message in second.messages if isinstance(message, ToolResult)] == ["b"]
+    asyncio.run(agent.close())
+    assert [thread.name for thread in threading.enumerate() if "journal" in thread.name] == []
+    assert wire.processes() == []

@@ -6,9 +6,11 @@ setting an event.
 """
 
 import asyncio
+import contextvars
 import importlib
 import logging
 import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -52,6 +54,12 @@ class _Lifetime:
         self._ready, self._end = asyncio.Event(), asyncio.Event()
         self._calls = 0
         self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def stranded(self) -> bool:
+        """Whether its event loop is gone, so that nothing happens in it any more."""
+        return not self._loop.is_running()
 
     @property
     def ready(self) -> bool:
@@ -66,7 +74,8 @@ class _Lifetime:
     def begin(self, pause: float, after: "_Lifetime | None") -> None:
         """Start the task, `pause` seconds from now, when `after` has ended."""
         work = self._run(pause, after)
-        self._task = asyncio.get_running_loop().create_task(work, name=f"mcp {self._name}")
+        # In a context of its own: it serves all runs, and must keep nothing alive that belongs to the one it began in.
+        self._task = self._loop.create_task(work, name=f"mcp {self._name}", context=contextvars.Context())
 
     async def opened(self) -> "Session":
         """The session, when it is there. Raises `McpError` that says why it is not."""
@@ -85,20 +94,44 @@ class _Lifetime:
 
     async def wait(self) -> None:
         """Wait until it ended; bounded, and of no effect on it."""
-        if self._task is not None:
+        if not self.ended and self._task is not None and not self.stranded:
             await asyncio.wait({self._task}, timeout=_CLOSE_LIMIT)
 
     async def close(self) -> None:
-        """End now, and wait until nothing is left; bounded."""
-        self._end.set()
-        if self._task is None:
+        """End now, and wait until nothing is left; bounded. From any event loop."""
+        if self._task is None or self._task.done():
             return
-        if not self._ready.is_set():
-            self._task.cancel()
+        if self.stranded:
+            self.abandon()
+            return
+        if self._loop is not asyncio.get_running_loop():
+            elsewhere = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(), self._loop))
+            await asyncio.wait({elsewhere}, timeout=_CLOSE_LIMIT + 1.5)
+            return
+        self._give_up()
         await self.wait()
         if not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=1.0)
+
+    def abandon(self) -> None:
+        """End without waiting, from anywhere: in good order where the event loop runs, and else by force."""
+        self.over = True
+        if self.ended:
+            return
+        try:
+            if not self.stranded:
+                self._loop.call_soon_threadsafe(self._give_up)
+                return
+        except RuntimeError:
+            _log.debug("MCP server %r: the event loop closed meanwhile", self._name)
+        if self._process is not None:
+            self._process.kill_group()
+
+    def _give_up(self) -> None:
+        self._end.set()
+        if self._task is not None and not self._ready.is_set():
+            self._task.cancel()
 
     async def call(self, tool: str, arguments: JSONObject, meta: JSONObject, progress: Progress) -> "CallToolResult":
         """Call a tool; see `Session.call`."""
@@ -201,8 +234,10 @@ class _Lifetime:
 
 
 class Connection:
-    """One configured server, over all its lifetimes. All methods may be called from any task of the loop that it first
-    ran in.
+    """One configured server, over all its lifetimes.
+
+    All methods may be called from any task of the event loop; when that is gone, from another, in which it connects
+    anew. A connection that nobody refers to any more ends.
     """
 
     def __init__(self, name: str, server: McpServer) -> None:
@@ -214,6 +249,7 @@ class Connection:
         self._lives: list[_Lifetime] = []
         self._failures = 0
         self._closed = False
+        weakref.finalize(self, _abandon, self._lives)
 
     @property
     def state(self) -> State:
@@ -283,12 +319,15 @@ class Connection:
         if self._closed:
             raise McpError(f"MCP server {self.name!r}: the connection is closed", server=self.name)
         last = self._lives[-1] if self._lives else None
-        if last is not None and not last.over:
+        if last is not None and not last.over and not last.stranded:
             return last
         pause = 0.0 if self._failures < 2 else min(_FIRST_PAUSE * 2 ** (self._failures - 2), _LONGEST_PAUSE)
         self._failures += 1
-        self._lives = [life for life in self._lives if not life.ended]
-        life = _Lifetime(self.name, self.server, self._list)
+        for life in self._lives:
+            if life.stranded:
+                life.abandon()
+        self._lives[:] = [life for life in self._lives if not life.ended and not life.stranded]
+        life = _Lifetime(self.name, self.server, _weakly(self._list))
         life.begin(pause, last if isinstance(self.server, StdioServer) else None)
         self._lives.append(life)
         return life
@@ -303,3 +342,19 @@ class Connection:
         self.tools = session.tools
         self.instructions = session.instructions
         self._offered = frozenset(tool.name for tool in session.tools)
+
+
+def _weakly(listed: Callable[["Session"], None]) -> Callable[["Session"], None]:
+    """The method, not keeping its object: a running lifetime is no reason for its connection to stay."""
+    method = weakref.WeakMethod(listed)
+
+    def call(session: "Session") -> None:
+        if (found := method()) is not None:
+            found(session)
+
+    return call
+
+
+def _abandon(lives: list[_Lifetime]) -> None:
+    for life in lives:
+        life.abandon()

@@ -177,6 +177,11 @@ class ServerProcess(asyncio.SubprocessProtocol):
         await self._exit(_KILL_GRACE)
         await self._empty(_KILL_GRACE / 2)
 
+    def kill_group(self) -> None:
+        """Kill the server and its children at once, from any thread, with no event loop; only `stop` tidies up."""
+        if self._transport is not None and self._transport.get_returncode() is None:
+            self._signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+
     def _kill(self) -> None:
         self._signal(signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
         if self._transport is not None:

@@ -40,7 +40,8 @@ class McpServers:
 
     A server that cannot be used is logged and left out; `statuses` says why. With `fail_on_no_tools`, `connect` raises
     `McpError` when servers are configured and none of them gave a tool. Connections belong to the event loop in which
-    `connect` ran, not to its task.
+    `connect` ran, not to its task; they end with the loop, or when nobody refers to the servers and their tools any
+    more.
     """
 
     def __init__(self, configs: Any, *, fail_on_no_tools: bool = False) -> None:
