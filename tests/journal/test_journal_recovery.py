@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -137,6 +138,42 @@ async def test_a_stalled_owner_loses_the_run_and_can_write_no_more(tmp_path: Pat
         await run.finish("complete", "ours")
         assert [row[2] for row in await journal.completions("r1")] == [{"kind": "completed", "value": "ours"}]
         assert (await journal.info("r1")).result == "ours"
+    await journal.close()
+
+
+async def test_a_stalled_owner_does_not_begin_the_write_that_it_noted(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db", lease=0.6)
+    async with holder("stall", journal.path, 0.6) as process:
+        assert await line(process) == "held"
+        async with asyncio.timeout(10):
+            while (run := await open_or_none(journal, bench)) is None:
+                await asyncio.sleep(0.05)
+        written = f"{journal.path}.written"
+        run.start("test.give", written, key="s")
+        with pytest.raises(JournalError, match=r"recorded with step 'held\.write'"):
+            run.start("test.give", written, key="w", once=True)
+        process.send_signal(signal.SIGCONT)
+        assert (await line(process)).startswith("JournalFenced run 'r1' was taken over by another process")
+        assert not Path(written).exists()
+        await run.finish("stopped")
+    await journal.close()
+
+
+async def test_a_write_begins_where_a_late_look_finds_the_run_still_ours(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db", lease=0.01)  # never sure for long
+
+    async def busy(context: Any) -> str:
+        time.sleep(0.05)
+        return "busy"
+
+    bench.busy = busy
+    run = await journal.create("r1", program="test", input=None, wiring=bench.wiring())
+    run.start("test.give", 1, key="w", once=True)
+    run.start("test.call", "busy", key="b")
+    async with asyncio.timeout(10):
+        got = {(await run.next()).key for _ in range(2)}
+    assert got == {"w", "b"}
+    assert bench.ran["w"] == 1
     await journal.close()
 
 

@@ -52,6 +52,42 @@ async def test_a_next_that_is_cancelled_with_its_completion_at_the_door_loses_no
     assert got == list(range(20))
 
 
+class Fatal(BaseException):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("error", [GeneratorExit("g"), BaseExceptionGroup("g", [GeneratorExit()]), Fatal()])
+async def test_whatever_a_step_raises_ends_it_as_failed(journal: Journal, bench: Any, error: BaseException):
+    async def crash(context: Any) -> None:
+        raise error
+
+    bench.crash = crash
+    run = await create(journal, bench)
+    run.start("test.call", "crash", key="a")
+    outcome = (await end(run)).outcome
+    assert isinstance(outcome, Failed)
+    text = "its message cannot be shown" if isinstance(error, Fatal) else str(error)
+    assert outcome.error == {"type": type(error).__name__, "message": text}
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_step_ends_the_step_and_the_loop(bench: Any, error: type[BaseException]):
+    async def crash(context: Any) -> None:
+        raise error
+
+    async def main() -> None:
+        run = await create(journal, bench)
+        run.start("test.call", "crash", key="a")
+        await run.next()
+
+    bench.crash, journal = crash, MemoryJournal()
+    with pytest.raises(error):
+        asyncio.run(main())
+    [(key, _, outcome, _)] = asyncio.run(journal.completions("r1"))
+    assert (key, outcome["kind"], outcome["error"]["type"]) == ("a", "failed", error.__name__)
+
+
 async def test_two_callers_of_next_are_told_so(journal: Journal, bench: Any):
     run = await create(journal, bench)
     run.start("test.gate", 1, key="a")

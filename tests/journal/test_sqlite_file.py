@@ -326,3 +326,71 @@ async def test_nothing_stays_open(tmp_path: Path, bench: Any):
     assert descriptors()
     await journal.close()
     assert not descriptors()
+
+
+@pytest.mark.parametrize("damage", ["sum = sum + 1", "kind = 'x', key = 'y', sum = 0", "kind = NULL"])
+async def test_a_write_whose_note_was_lost_is_in_doubt(tmp_path: Path, bench: Any, damage: str):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    run.start("test.gate", {"sum": 5}, key="pay", once=True)
+    async with asyncio.timeout(10):
+        while not bench.ran["pay"]:
+            await asyncio.sleep(0.002)
+    await journal.close()
+    with contextlib.closing(sqlite3.connect(journal.path)) as database, database:
+        statement = "DELETE FROM records" if damage == "kind = NULL" else f"UPDATE records SET {damage}"
+        if damage == "kind = NULL":
+            # what comes after the lost record shows that it was there
+            database.execute(
+                "INSERT INTO records SELECT run, 2, 'event', '', '', NULL, 'x', at, 0, 0 FROM records WHERE seq = 1"
+            )
+        database.execute(f"{statement} WHERE kind = 'intent'")
+    for _ in range(2):  # the doubt outlives another interruption
+        journal = SqliteJournal(tmp_path / "runs.db")
+        run = await journal.open("r1", bench.wiring())
+        run.start("test.gate", {"sum": 5}, key="pay", once=True)
+        assert (await run.next()).outcome == InDoubt({"sum": 5})
+        if _:
+            # another attempt is made by decision, and runs
+            run.start("test.give", 1, key="pay/again", once=True)
+            assert (await run.next()).outcome == Completed(1)
+            run.start("test.give", 2, key="other", once=True)
+            assert (await run.next()).outcome == InDoubt(2)
+            run.start("test.give", 3, key="read")
+            assert (await run.next()).outcome == Completed(3)
+        await journal.close()
+    assert bench.ran["pay"] == 1
+
+
+async def test_a_lost_event_leaves_no_write_in_doubt(tmp_path: Path, bench: Any):
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    await run.emit({"type": "told"})
+    await steps(run, range(1))
+    await journal.close()
+    with contextlib.closing(sqlite3.connect(journal.path)) as database, database:
+        database.execute("UPDATE records SET sum = sum + 1 WHERE kind = 'event'")
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await journal.open("r1", bench.wiring())
+    run.start("test.give", 1, key="pay", once=True)
+    assert (await run.next()).outcome == Completed(1)
+    await journal.close()
+
+
+async def test_what_is_stored_in_another_form_fits_when_it_is_read_again(tmp_path: Path, bench: Any):
+    odd = {"text": "cut \ud83d", "big": 10**30, "float": 1e22, "nan": float("nan"), "é": ("é",)}
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await journal.create("r1", program="test", input=odd, wiring=bench.wiring())
+    given = run.info.input
+    assert given == {"text": "cut \ufffd", "big": str(10**30), "float": 1e22, "nan": None, "é": ["é"]}
+    run.start("test.gate", odd, key="a", once=True)
+    run.start("test.give", odd, key="b")
+    assert (await run.next()).key == "b"
+    await journal.close()
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await journal.open("r1", bench.wiring())
+    assert run.info.input == given
+    run.start("test.gate", run.info.input, key="a", once=True)
+    run.start("test.give", run.info.input, key="b")
+    assert [(await run.next()).outcome for _ in range(2)] == [Completed(given), InDoubt(given)]
+    await journal.close()

@@ -1,6 +1,7 @@
 """The order of a run's completions: each is written before it is given out, in the order in which the steps ended."""
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -9,14 +10,18 @@ from functools import partial
 from typing import Any
 
 from msgspec import Raw
+from msgspec.json import Encoder
 
 from replan.durable import Cancelled, Completed, Completion, Failed, InDoubt, Outcome
-from replan.encoding import JSON, encode
+from replan.encoding import JSON, JSONObject, clean_text, decode, encode
 
 from .records import Kind, Record, RunInfo, RunLog
 
-__all__ = ["Entry", "Ledger", "digest"]
+__all__ = ["Entry", "Ledger", "digest", "failure", "stored", "tell"]
 
+_log = logging.getLogger("replan")
+_LONGEST_MESSAGE = 100_000
+_encoder = Encoder()
 _KINDS: dict[type[Any], Kind] = {Failed: "failed", InDoubt: "in-doubt", Cancelled: "cancelled"}
 
 
@@ -48,7 +53,7 @@ class Ledger:
         self._requested = 0
         self._flushing = False
         self._waiter: asyncio.Future[None] | None = None
-        self._sync: asyncio.Future[None] | None = None
+        self._syncs: set[asyncio.Future[None]] = set()
         self.ready: deque[Entry] = deque()
         self.failure: Exception | None = None
 
@@ -99,19 +104,22 @@ class Ledger:
 
     async def sync(self) -> None:
         """Have everything written and answers looked for, or a failure."""
-        self._sync = self._loop.create_future()
-        self._log.commit(self._synced)
-        await self._sync
+        if self.failure is not None:
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._syncs.add(future)
+        self._log.commit(partial(_settle, future))
+        try:
+            await future
+        finally:
+            self._syncs.discard(future)
 
     def fail(self, error: Exception) -> None:
         """Nothing can be written from here on; the first reason stays."""
         self.failure = self.failure or error
         self.wake()
-        self._synced()
-
-    def _synced(self) -> None:
-        if self._sync is not None and not self._sync.done():
-            self._sync.set_result(None)
+        for future in self._syncs:
+            _settle(future)
 
     def _publish(self, entry: Entry) -> None:
         self.ready.append(entry)
@@ -145,7 +153,38 @@ def digest(args: JSON) -> bytes:
     """What stands for the arguments of a step in a store."""
     import hashlib
 
-    return hashlib.blake2b(encode(args), digest_size=16).digest()
+    try:
+        data = _encoder.encode(args)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        data = encode(stored(args))
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def stored(value: JSON) -> JSON:
+    """The value as it is after it was stored and read again."""
+    return decode(encode(value))
+
+
+def failure(error: BaseException) -> JSONObject:
+    """What is recorded of an error that is none of ours."""
+    try:
+        message = clean_text(str(error))[:_LONGEST_MESSAGE]
+    except Exception:  # noqa: BLE001  # an error whose own text cannot be made is still an outcome
+        message = "its message cannot be shown"
+    return {"type": type(error).__name__, "message": message}
+
+
+def tell(listener: Callable[[Any], None], event: Any) -> None:
+    """Call a listener; its failure is none of the run's."""
+    try:
+        listener(event)
+    except Exception:  # noqa: BLE001  # whatever it raises
+        _log.debug("a listener of events failed", exc_info=True)
+
+
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _too_large(step: str, size: int, limit: int) -> dict[str, str]:

@@ -48,13 +48,26 @@ class Replay:
             raise self._misfit(f"the next recorded completion is that of key {record.key!r}, which was not started")
         return self._history.order.popleft()
 
-    def settle(self, key: str, step: str, digest: object) -> Outcome | None:
-        """The outcome of a step that must not run again, although its completion is not in the recorded order."""
+    def settle(self, key: str, step: str, digest: object, once: list[JSON] | None = None) -> Outcome | None:
+        """The outcome of a step that must not run again, although its completion is not in the recorded order.
+
+        `once` holds the arguments of one that must not run twice.
+        """
         known = self._history.known.get(key)
         if known is not None and (known.step, known.digest) == (step, digest):
             return outcome_of(known)
         intent = self._history.intents.get(key)
-        return None if intent is None else InDoubt(intent.body)
+        if intent is not None:
+            return InDoubt(intent.body)
+        if once is None or not self._history.blind or self._was_asked(key):
+            return None
+        self._history.doubted.add(key)
+        return InDoubt(once[0])
+
+    def _was_asked(self, key: str) -> bool:
+        """Whether this is another attempt, after the loss, at what was in doubt: its key extends the first one's."""
+        parts = key.split("/")
+        return any("/".join(parts[:n]) in self._history.doubted for n in range(1, len(parts)))
 
     def due(self, key: str) -> float | None:
         """When the timer of that key was to end."""

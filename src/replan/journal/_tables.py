@@ -26,6 +26,7 @@ _INFO = (
     "SELECT run_id, program, status, input, meta, result, error, created, updated, owner, until "
     "FROM runs JOIN leases ON leases.run = runs.id "
 )
+_NO_INTENTS = frozenset({"completed", "failed", "cancelled", "in-doubt", "timer", "item", "stop", "event", "cut"})
 _RECORDS = "SELECT seq, kind, key, step, digest, body, at, handed, sum FROM records WHERE run = ? "
 
 
@@ -237,7 +238,11 @@ class Tables:
             return fold(records.values()), last, None
         before = fold(record for seq, record in records.items() if seq < lost)
         _log.warning("record %d of run %r cannot be read; the run goes on from what was before it", lost, run_id)
-        return fold(records.values()), last, Cut(keep=len(before.order), told=len(before.handed), torn=last)
+        kinds = {values[0]: values[1] for values in rows}
+        unread = (kinds.get(seq) for seq in range(lost, last + 1) if seq not in records)
+        blind = any(kind not in _NO_INTENTS for kind in unread)
+        cut = Cut(keep=len(before.order), told=len(before.handed), torn=last, blind=blind)
+        return fold(records.values()), last, cut
 
 
 def fenced(holding: Holding) -> JournalFenced:

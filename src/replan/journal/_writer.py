@@ -19,10 +19,11 @@ from replan.errors import JournalError
 
 from ._tables import Holding, Pending, Tables, fenced
 
-__all__ = ["Client", "Writer"]
+__all__ = ["Client", "Writer", "uptime"]
 
 _log = logging.getLogger("replan")
 T = TypeVar("T")
+_BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Client(Protocol):
@@ -35,6 +36,8 @@ class Client(Protocol):
     loop: asyncio.AbstractEventLoop
     pending: deque[Pending]
     renewed: float
+    sure: tuple[float, float]
+    """Until when the lease surely holds, by `time.time` and by `uptime`."""
 
     @property
     def expecting(self) -> bool:
@@ -71,6 +74,7 @@ class Writer:
     def __init__(self, tables: Tables, lease: float) -> None:
         self._tables = tables
         self._renewal = lease / 3
+        self._sure = lease * 0.75  # what is left of a lease must suffice for a step to begin
         self._tick = min(1.0, lease / 3)
         self._queue: queue.SimpleQueue[_Request | _Job | None] = queue.SimpleQueue()
         self._clients: dict[int, Client] = {}
@@ -123,19 +127,23 @@ class Writer:
                 thread.join()
 
     def _work(self) -> None:
-        while True:
-            items = self._collect()
-            requests: list[_Request] = []
-            for item in items:
-                if isinstance(item, _Request):
-                    requests.append(item)
-                elif item is not None:
-                    self._commit(requests, (client for client in self._all() if client.pending))
-                    requests = []
-                    self._do(item)
-                    if item.last:
-                        return
-            self._commit(requests, self._due())
+        while self._go_on():
+            pass
+
+    def _go_on(self) -> bool:
+        """Do what has come in; false at the last of it. A frame of its own: while waiting, nothing done is kept."""
+        requests: list[_Request] = []
+        for item in self._collect():
+            if isinstance(item, _Request):
+                requests.append(item)
+            elif item is not None:
+                self._commit(requests, (client for client in self._all() if client.pending))
+                requests = []
+                self._do(item)
+                if item.last:
+                    return False
+        self._commit(requests, self._due())
+        return True
 
     def _collect(self) -> list[_Request | _Job | None]:
         items: list[_Request | _Job | None] = []
@@ -190,10 +198,11 @@ class Writer:
         batch = {key: (client.holding, _drain(client.pending)) for key, client in clients.items()}
         if not batch:
             return
+        sure = (time.time() + self._sure, uptime() + self._sure)
         try:
             lost = self._tables.append(list(batch.values()))
             for key, client in clients.items():
-                self._tell(client, client.holding in lost, asked.get(key, []))
+                self._tell(client, client.holding in lost, asked.get(key, []), sure)
         except Exception as error:  # noqa: BLE001  # every run must hear of it, whatever it is
             for key, client in clients.items():
                 if batch[key][1] or key in asked:
@@ -201,8 +210,8 @@ class Writer:
                 else:
                     _log.warning("the lease of run %r could not be renewed: %s", client.holding.run_id, error)
 
-    def _tell(self, client: Client, lost: bool, thens: list[Callable[[], None]]) -> None:
-        client.renewed = time.monotonic()
+    def _tell(self, client: Client, lost: bool, thens: list[Callable[[], None]], sure: tuple[float, float]) -> None:
+        client.renewed, client.sure = time.monotonic(), (0.0, 0.0) if lost else sure
         if lost:
             self._drop(client, fenced(client.holding))
             return
@@ -213,6 +222,11 @@ class Writer:
     def _drop(self, client: Client, error: Exception) -> None:
         self.remove(client)
         _post(client.loop, client.failed, error)
+
+
+def uptime() -> float:
+    """Seconds that passed, those of a suspended machine included where the system counts them."""
+    return time.clock_gettime(_BOOT_CLOCK) if _BOOT_CLOCK is not None else time.monotonic()
 
 
 def _drain(pending: deque[Pending]) -> list[Pending]:

@@ -43,13 +43,14 @@ CompletionRow: TypeAlias = tuple[str, str, JSONObject, float]
 class Cut(Struct, frozen=True, kw_only=True):
     """Keep the first `keep` completions and `told` events; forget `void` keys
 
-    `torn` is the last position of lost records.
+    `torn` is the last position of lost records. `blind`: notes of writes that were about to begin may be among them.
     """
 
     keep: int
     told: int
     void: list[str] = []
     torn: int = 0
+    blind: bool = True
 
     def record(self, at: float) -> Record:
         """The cut as it is journalled."""
@@ -58,7 +59,11 @@ class Cut(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class History:
-    """A run's past. `handed` holds, for each event that counts, how many completions the program had by then."""
+    """A run's past. `handed` holds, for each event that counts, how many completions the program had by then.
+
+    `blind`: a step without any record may have begun all the same. `doubted` are the keys that came to be in doubt
+    since then.
+    """
 
     order: deque[Record] = field(default_factory=deque[Record])
     known: dict[str, Record] = field(default_factory=dict[str, Record])
@@ -69,6 +74,8 @@ class History:
     stops: tuple[str, ...] = ()
     handed: list[int] = field(default_factory=list[int])
     was_cut: bool = False
+    blind: bool = False
+    doubted: set[str] = field(default_factory=set[str])
 
     def add(self, record: Record) -> None:
         """Take one more record into account."""
@@ -86,6 +93,8 @@ class History:
             case "cut":
                 self.cut(convert(record.body, Cut))
             case _:
+                if record.kind == "in-doubt":
+                    self.doubted.add(record.key)
                 self.known.pop(record.key, None)
                 self.order.append(record)
 
@@ -98,6 +107,9 @@ class History:
     def cut(self, cut: Cut) -> None:
         """End the order of completions early."""
         self.was_cut = True
+        if cut.torn and cut.blind:
+            self.blind = True
+            self.doubted.clear()
         while len(self.order) > cut.keep:
             record = self.order.pop()
             self.known[record.key] = record

@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from replan.durable import Cancelled, Completed, Completion, Failed, Outcome, StepContext, find_step
+from replan.durable import Cancelled, Completed, Completion, Failed, Outcome, Step, StepContext, find_step
 from replan.encoding import JSON, JSONObject, clean_text
 from replan.errors import JournalError, ReplanError
 
 from ._artifacts import ArtifactFolder
-from ._ledger import Entry, Ledger, digest
+from ._ledger import Entry, Ledger, digest, failure, tell
 from ._replay import Replay
 from .history import EXPECT, SLEEP, History, outcome_of
 from .records import STATUSES, InboxItem, Record, RunInfo, RunLog, RunStatus, Wiring
@@ -27,7 +27,6 @@ __all__ = ["LocalRun", "Paused"]
 
 _log = logging.getLogger("replan")
 _RETOLD = frozenset({"plan.created", "plan.revised"})
-_LONGEST_MESSAGE = 100_000
 
 
 class Paused(Exception):
@@ -86,10 +85,7 @@ class LocalRun:
         self._enter(Entry(key, SLEEP, None, False, partial(self._begin_timer, seconds)))
 
     def expect(self, name: str, *, key: str, deadline: float | None = None, default: JSON = None) -> None:
-        """See `Durable.expect`.
-
-        Without a stored answer, an `answerer` or a way to wait it completes with `default` at once.
-        """
+        """See `Durable.expect`. Without an answer, `answerer` or a way to wait: `default` at once."""
         due = None if deadline is None else time.time() + deadline
         item = InboxItem(run_id=self.run_id, key=key, name=clean_text(name), deadline=due, default=default)
         self._enter(Entry(key, EXPECT + item.name, None, False, partial(self._begin_item, item)))
@@ -153,7 +149,7 @@ class LocalRun:
         elif event.get("type") not in _RETOLD:
             return
         if self._wiring.on_event is not None:
-            _tell(self._wiring.on_event, event)
+            tell(self._wiring.on_event, event)
 
     async def read(self, key: str) -> tuple[JSON, JSON]:
         """The arguments and the result of what was started under `key`. Raises `LookupError` where nothing was."""
@@ -166,7 +162,7 @@ class LocalRun:
     def live(self, event: Any) -> None:
         """Hand an event to `on_live`, outside the journal; it is dropped where nobody listens."""
         if self._wiring.on_live is not None:
-            _tell(self._wiring.on_live, event)
+            tell(self._wiring.on_live, event)
 
     def keep(self, data: bytes, mime: str) -> Path:
         """Store bytes as an artifact, named by their hash. Raises `JournalError`."""
@@ -228,7 +224,8 @@ class LocalRun:
         return completion
 
     def _launch(self, entry: Entry) -> None:
-        settled = self._past and self._past.settle(entry.key, entry.step, entry.digest)
+        once = [entry.args] if entry.once else None
+        settled = self._past and self._past.settle(entry.key, entry.step, entry.digest, once)
         if settled is not None:
             self._land(entry, settled)
         elif entry.asked or (self._stops and entry.key.startswith(self._stops)):
@@ -251,7 +248,16 @@ class LocalRun:
             return
         services, listening = self._wiring.services, self._wiring.on_live is not None
         context = StepContext(self.run_id, entry.key, services, self.read, self.live, self.keep, listening)
-        entry.task = self._loop.create_task(self._run(entry, find_step(entry.step), context, entry.args))
+        function = partial(self._run_held, find_step(entry.step)) if entry.once else find_step(entry.step)
+        entry.task = self._loop.create_task(self._run(entry, function, context, entry.args))
+
+    async def _run_held(self, step: Step, context: StepContext, args: JSON) -> JSON:
+        """Run a step that must not run twice, if the run is still ours: this process may have been suspended."""
+        while not self._log.held():
+            await self._ledger.sync()
+            if self._ledger.failure is not None:
+                raise self._ledger.failure
+        return await step(context, args)
 
     def _begin_timer(self, seconds: float, entry: Entry) -> None:
         due = self._past and self._past.due(entry.key)
@@ -297,9 +303,14 @@ class LocalRun:
             outcome = self._stopped(entry)
         except ReplanError as error:
             outcome = Failed(error.to_json())
-        except Exception as error:  # noqa: BLE001  # whatever a step raises is its outcome
+        except BaseException as error:  # whatever a step raises is its outcome
+            if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not entry.task:
+                raise  # the coroutine is being discarded with its event loop
             _log.exception("step %r of run %r failed under the key %r", entry.step, self.run_id, entry.key)
-            outcome = Failed(_failure(error))
+            outcome = Failed(failure(error))
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                self._land(entry, outcome)
+                raise
         self._land(entry, outcome)
 
     def _stopped(self, entry: Entry) -> Outcome:
@@ -320,8 +331,8 @@ class LocalRun:
 
     def _land_strays(self) -> None:
         for entry in self._strays:
-            error = {"type": "CancelledError", "message": f"the task of step {entry.step!r} was cancelled from outside"}
-            self._land(entry, Failed(error))
+            message = f"the task of step {entry.step!r} was cancelled from outside"
+            self._land(entry, Failed({"type": "CancelledError", "message": message}))
         self._strays.clear()
 
     def _land(self, entry: Entry, outcome: Outcome) -> None:
@@ -387,14 +398,3 @@ class LocalRun:
             _, hanging = await asyncio.wait(tasks, timeout=self._wiring.grace)
             for task in hanging:
                 _log.warning("step %r of run %r does not end although it was cancelled", tasks[task], self.run_id)
-
-
-def _tell(listener: Callable[[Any], None], event: Any) -> None:
-    try:
-        listener(event)
-    except Exception:  # noqa: BLE001  # a listener's failure is none of the run's
-        _log.debug("a listener of events failed", exc_info=True)
-
-
-def _failure(error: Exception) -> JSONObject:
-    return {"type": type(error).__name__, "message": clean_text(str(error))[:_LONGEST_MESSAGE]}

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from replan.encoding import JSON, JSONObject
 from replan.errors import JournalBusy, JournalError, RunNotFound
 
+from ._ledger import stored
 from .history import CompletionRow, completion_row, fold, retract_failures
 from .local import LocalRun
 from .records import InboxItem, Record, RunInfo, RunOwner, RunStatus, Wiring, check_run_id
@@ -40,7 +41,7 @@ class MemoryJournal:
         info = RunInfo(
             run_id=run_id,
             program=program,
-            input=input,
+            input=stored(input),
             meta=meta or {},
             created=now,
             updated=now,
@@ -141,6 +142,9 @@ class _MemoryLog:
 
     def commit(self, then: Callable[[], None]) -> None:
         then()
+
+    def held(self) -> bool:
+        return True
 
     async def end(self, status: RunStatus | None, result: JSON, error: JSONObject | None, handed: int) -> None:
         self.info = replace(self.info, updated=time.time(), owner=None)

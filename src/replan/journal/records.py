@@ -146,6 +146,10 @@ class RunLog(Protocol):
         """Write what is queued, look for answers, then call `then`. On failure `on_failure` is called instead."""
         ...
 
+    def held(self) -> bool:
+        """Whether the run is surely still this process's; where that is not sure, a commit finds out."""
+        ...
+
     async def end(self, status: RunStatus | None, result: JSON, error: JSONObject | None, handed: int) -> None:
         """Write what is queued and give up the run
 

@@ -18,9 +18,10 @@ from replan.encoding import JSON, JSONObject, encode
 from replan.errors import JournalError
 
 from ._database import Database
+from ._ledger import stored
 from ._owner import this_process
 from ._tables import Holding, Pending, Tables, Taken
-from ._writer import Writer
+from ._writer import Writer, uptime
 from .history import EXPECT, CompletionRow, completion_row
 from .local import LocalRun
 from .records import InboxItem, Record, RunInfo, RunStatus, Wiring, check_run_id
@@ -49,7 +50,12 @@ class SqliteJournal:
         """A new run. Raises `JournalError` where the id is taken, `ConfigError` where it cannot be one."""
         now = time.time()
         info = RunInfo(
-            run_id=check_run_id(run_id), program=program, input=input, meta=meta or {}, created=now, updated=now
+            run_id=check_run_id(run_id),
+            program=program,
+            input=stored(input),
+            meta=meta or {},
+            created=now,
+            updated=now,
         )
         return self._session(await self._writer.run(lambda tables: tables.create(info), _give_up), wiring)
 
@@ -117,6 +123,7 @@ class _SqliteLog:
         self.loop = asyncio.get_running_loop()
         self.pending: deque[Pending] = deque()
         self.renewed = time.monotonic()
+        self.sure = (0.0, 0.0)
         self.artifacts: Path | None = artifacts
         self.on_failure: Callable[[Exception], None] = _unheard
         self.on_answer: Callable[[str, JSON], None] = _unheard
@@ -144,6 +151,11 @@ class _SqliteLog:
         """Have everything written that was queued."""
         if self._failure is None and not self._ended:
             self._writer.commit(self, then)
+
+    def held(self) -> bool:
+        """Whether the lease cannot have expired, by the clock that others judge it by and by the time that passed."""
+        wall, passed = self.sure
+        return time.time() < wall and uptime() < passed
 
     def written(self, answers: list[tuple[str, JSON]], thens: list[Callable[[], None]]) -> None:
         """The thread has written."""
