@@ -1,6 +1,6 @@
 """What a run tells the outside while it runs. An event is a signal, never the state.
 
-Each has `type` (on the wire; the class is its CamelCase) and `run_id`. Events marked *live* are best effort: they come
+Each has `run_id`, and `type`, its name on the wire (`to_json` gives that form; the class is its CamelCase). Events marked *live* are best effort: they come
 while a step runs, are not journalled, and are not repeated by a resume. `step_id` is None in a plain `Agent`.
 """
 

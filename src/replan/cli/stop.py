@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -30,6 +30,7 @@ class Stopper:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._seen: list[int] = []
         self._stop: Callable[[], object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: dict[int, Any] = {}
@@ -61,9 +62,10 @@ class Stopper:
     def _arrived(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             if number != getattr(signal, "SIGHUP", None):
-                leave(128 + number)
+                leave(128 + number, self._seen)
             return
         self.signal = number
+        self._seen = _descendants(os.getpid())
         if self._loop is None:
             raise KeyboardInterrupt
         with contextlib.suppress(RuntimeError):  # the loop has just been closed
@@ -116,11 +118,17 @@ def _leave_threads(code: int) -> None:
         os._exit(code)
 
 
-def leave(code: int) -> None:
-    """End this process and all that it started, now."""
+def leave(code: int, seen: Iterable[int] = ()) -> None:
+    """End this process and all that it started, now.
+
+    `seen` are processes that were there before: of one that has ended since, the rest of its group may still run.
+    """
     if is_terminal(sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+    for pid in seen if os.name == "posix" else ():
+        with contextlib.suppress(OSError):
+            os.killpg(pid, signal.SIGKILL)
     for pid in _descendants(os.getpid()):
         _kill(pid)
     os._exit(code)
