@@ -11,6 +11,7 @@ import pytest
 
 from replan import Agent
 from replan.errors import ConfigError, McpError
+from replan.journal.sqlite import SqliteJournal
 from replan.mcp import McpServers, StdioServer
 from replan.messages import ToolResult
 from replan.testing import ScriptedModel, call
@@ -324,14 +325,32 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a signal on the parent's death")
-@pytest.mark.parametrize("deaf", [False, True])
-async def test_servers_end_when_the_process_that_uses_them_is_killed(wire, deaf):
+@pytest.mark.parametrize("flags", [(), ("deaf",), ("stubborn",)])
+async def test_servers_end_when_the_process_that_uses_them_is_killed(wire, flags):
     server = ("-c", "import runpy, sys, time; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0]); time.sleep(60)")
-    args = [*(server if deaf else ()), *wire().args[2:]]
+    args = [*(server if "deaf" in flags else ()), *wire(*flags).args[2:]]
     parent = subprocess.Popen([sys.executable, "-c", PARENT, wire.mark, *args], stdout=subprocess.PIPE, text=True)
     try:
         assert await asyncio.to_thread(parent.stdout.readline) == "ready\n"
         assert len(wire.processes()) == 1
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    await poll(lambda: wire.processes() == [])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a signal on the parent's death")
+async def test_launchers_are_asked_to_end_so_that_they_can_hand_it_on(wire, tmp_path):
+    launcher = tmp_path / "launcher"
+    launcher.write_text('#!/bin/sh\nexec 3<&0\n"$@" <&3 &\ntrap "kill -9 $!; exit" TERM\nwait\n')
+    launcher.chmod(0o755)
+    code = PARENT.replace("sys.executable, tuple(", f"{str(launcher)!r}, (sys.executable,) + tuple(")
+    args = wire("stubborn").args[2:]
+    parent = subprocess.Popen([sys.executable, "-c", code, wire.mark, *args], stdout=subprocess.PIPE, text=True)
+    try:
+        assert await asyncio.to_thread(parent.stdout.readline) == "ready\n"
+        assert len(wire.processes()) == 2
     finally:
         parent.kill()
         parent.wait()
@@ -362,14 +381,19 @@ async def test_servers_that_nobody_refers_to_any_more_end(wire):
     await poll(lambda: wire.processes() == [])
 
 
-async def test_an_agent_that_nobody_refers_to_any_more_leaves_no_server(wire):
+@pytest.mark.parametrize("stored", [False, True])
+async def test_an_agent_that_nobody_refers_to_any_more_leaves_no_server(wire, tmp_path, stored):
+    journal = SqliteJournal(tmp_path / "runs.db") if stored else None
+
     async def use():
-        agent = Agent(ScriptedModel(call("w__echo", text="hé"), "end"), mcp_servers={"w": wire()})
-        return await agent.run("go")
+        model = ScriptedModel(call("w__echo", text="hé"), "end")
+        return await Agent(model, mcp_servers={"w": wire()}, journal=journal).run("go")
 
     assert (await use()).text == "end"
     gc.collect()
     await poll(lambda: wire.processes() == [])
+    if journal:
+        await journal.close()
 
 
 def test_servers_can_be_closed_and_used_in_a_later_event_loop(wire, context):

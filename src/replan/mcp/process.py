@@ -50,6 +50,19 @@ def child_environment() -> dict[str, str]:
     return {name: value for name, value in found if value is not None and not value.startswith("()")}
 
 
+_SHELLS = frozenset(("ash", "bash", "dash", "fish", "ksh", "sh", "zsh"))
+_LAUNCHERS = _SHELLS | frozenset(
+    (
+        *("bun", "bunx", "deno", "npm", "npx", "pnpm", "pnpx", "tsx", "yarn"),
+        *("conda", "hatch", "mamba", "pdm", "pipx", "pixi", "poetry", "rye", "uv", "uvx"),
+        *("docker", "nerdctl", "podman"),
+        *("cargo", "dotnet", "go", "just", "make", "mise", "nix", "nix-shell"),
+        *("doas", "env", "nice", "nohup", "ssh", "sudo", "timeout", "xargs"),
+    )
+)
+"""Commands that start servers: told to end, they hand that on. A server of any other name is killed itself."""
+
+
 class _Writable(Protocol):
     def write(self, data: bytes) -> None: ...
     def close(self) -> None: ...
@@ -107,7 +120,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         process = cls(name)
         await asyncio.get_running_loop().subprocess_exec(
             lambda: process,
-            *_guard(),
+            *_guard("TERM" if _is_launcher(program) else "KILL"),
             program,
             *args,
             env=dict(env),
@@ -284,13 +297,28 @@ def _find(command: str, env: Mapping[str, str], cwd: str | Path | None) -> str:
     return found
 
 
+def _is_launcher(program: str) -> bool:
+    """Whether the program starts the server as a child, which it can only take along where it is not itself killed."""
+    if Path(program).name in _LAUNCHERS:
+        return True
+    try:
+        with Path(program).open("rb") as file:
+            words = file.readline(200).decode("utf-8", "replace")
+    except OSError:
+        return True
+    return words.startswith("#!") and any(Path(word).name in _SHELLS for word in words[2:].split()[:2])
+
+
 @functools.cache
-def _guard() -> tuple[str, ...]:
-    """A prefix that lets Linux end the server when this process is killed; without it, only its input ends."""
+def _guard(number: str) -> tuple[str, ...]:
+    """A prefix that lets Linux end the server with the signal when this process is killed.
+
+    Without it, only the server's input ends.
+    """
     tool = shutil.which("setpriv") if sys.platform == "linux" else None
     if tool is None:
         return ()
-    prefix = (tool, "--pdeathsig", "TERM", "--")
+    prefix = (tool, "--pdeathsig", number, "--")
     try:
         done = subprocess.run([*prefix, "true"], capture_output=True, timeout=2, check=False)  # noqa: S603  # fixed words
     except (OSError, subprocess.SubprocessError):
