@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from replan.durable import Completed, Failed, InDoubt
-from replan.errors import JournalError, JournalVersion
+from replan.errors import JournalError, JournalVersion, RunNotFound
 from replan.journal import LocalRun
 from replan.journal.sqlite import SqliteJournal
 
@@ -67,6 +69,75 @@ async def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content:
     assert path.read_bytes() == content
 
 
+async def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path(os.devnull), tmp_path):
+        assert "is no regular file and cannot be a journal; use another path" in await refusal(path)
+
+
+async def test_a_journal_that_is_dropped_ends_its_thread(tmp_path: Path, bench: Any, eventually: Any):
+    def threads() -> int:
+        return sum(thread.name == "replan journal" for thread in threading.enumerate())
+
+    journal = SqliteJournal(tmp_path / "runs.db")
+    run = await create(journal, bench)
+    del journal
+    gc.collect()
+    assert await steps(run, range(1)) == [Completed({"n": 0, "text": ""})]  # an open run keeps its journal
+    await run.finish("complete")
+    assert threads() == 1
+    del run
+    gc.collect()
+    await eventually(lambda: not threads())
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.db"]
+
+
+_FORK = """
+import asyncio, os, sys
+from replan.errors import JournalError
+from replan.journal.sqlite import SqliteJournal
+
+journal = SqliteJournal(sys.argv[1])
+asyncio.run(journal.runs())
+if os.fork() == 0:
+    try:
+        asyncio.run(journal.runs())
+    except JournalError as error:
+        print(error, flush=True)
+    asyncio.run(journal.close())
+    os._exit(0)
+os.wait()
+print(asyncio.run(journal.runs()))
+asyncio.run(journal.close())
+"""
+
+
+async def test_a_forked_process_is_told_that_the_journal_is_not_its_own(tmp_path: Path):
+    command = [sys.executable, "-W", "ignore", "-c", _FORK, str(tmp_path / "runs.db")]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=20)
+    child, parent = done.stdout.splitlines()
+    assert child.endswith("and this is a fork of it; make a new journal here")
+    assert parent == "[]"
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_run_whose_creation_was_cancelled_is_free_after_close(tmp_path: Path, turns: int):
+    for attempt in range(4):
+        path = tmp_path / f"runs-{attempt}.db"
+        journal, other = SqliteJournal(path), SqliteJournal(path)
+        if attempt % 2:
+            await journal.runs()
+        creating = asyncio.create_task(journal.create("r1", program="test", input=None))
+        for _ in range(turns):
+            await asyncio.sleep(0.0005 * (attempt // 2))
+        creating.cancel()
+        await asyncio.wait([creating])
+        await journal.close()
+        with contextlib.suppress(RunNotFound):
+            await (await other.open("r1")).finish("stopped")
+        await other.close()
+
+
 async def test_a_damaged_database_is_left_alone(tmp_path: Path, bench: Any):
     journal = SqliteJournal(tmp_path / "runs.db")
     await steps(await create(journal, bench), range(200), text="x" * 500)
@@ -107,7 +178,7 @@ async def test_a_newer_version_is_left_alone(tmp_path: Path, bench: Any):
 async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("x")
-    assert "make the file and its folder writable" in await refusal(tmp_path / "folder")
+    assert "is no regular file" in await refusal(tmp_path / "folder")
     assert "make the file and its folder writable" in await refusal(tmp_path / "file" / "runs.db")
 
 

@@ -8,6 +8,7 @@ Versions of the schema (`user_version`; `application_id` is 0x5265706E):
 
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -132,6 +133,10 @@ class Database:
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
+            if not stat.S_ISREG(self.path.stat().st_mode):
+                raise JournalError(
+                    f"{str(self.path)!r} is no regular file and cannot be a journal; use another path"
+                ) from None
             with self.path.open("rb") as file:
                 header = file.read(len(_HEADER))
             if header not in (b"", _HEADER):

@@ -5,7 +5,9 @@ the records that nobody waits for, and looks for answers.
 """
 
 import asyncio
+import contextlib
 import logging
+import os
 import queue
 import threading
 import time
@@ -68,6 +70,10 @@ class _Job:
     last: bool = False
 
 
+class _Drop:
+    """Asks the thread to end."""
+
+
 class Writer:
     """Runs jobs and commits for one file. The thread starts with the first job, and ends with `close`."""
 
@@ -76,11 +82,12 @@ class Writer:
         self._renewal = lease / 3
         self._sure = lease * 0.75  # what is left of a lease must suffice for a step to begin
         self._tick = min(1.0, lease / 3)
-        self._queue: queue.SimpleQueue[_Request | _Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Request | _Job | _Drop | None] = queue.SimpleQueue()
         self._clients: dict[int, Client] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._pid: int | None = None
 
     async def run(self, work: Callable[[Tables], T], undo: Callable[[Tables, T], object] | None = None) -> T:
         """Run a job in the thread, after what was asked for before.
@@ -89,14 +96,21 @@ class Writer:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._check_process()
         with self._lock:
             if self._closed:
                 raise JournalError("the journal is closed in this process; make a new one")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="replan journal", daemon=True)
                 self._thread.start()
+                self._pid = os.getpid()
             self._queue.put(_Job(work, loop, future, undo))
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if undo is not None and future.done() and not future.cancelled() and future.exception() is None:
+                self._undo(loop, undo, future.result())
+            raise
 
     def add(self, client: Client) -> None:
         """Look after an open run from now on."""
@@ -113,6 +127,9 @@ class Writer:
 
     async def close(self) -> None:
         """Write what is pending, close the file, end the thread. Idempotent."""
+        if self._forked():
+            return
+        await self.settle()
         with self._lock:
             thread, closed, self._closed = self._thread, self._closed, True
         if thread is None or closed:
@@ -126,6 +143,30 @@ class Writer:
             if future.done():
                 thread.join()
 
+    async def settle(self) -> None:
+        """Wait for what this loop asked for so far; jobs whose callers were cancelled are being undone then."""
+        if self._thread is not None and not self._closed and not self._forked():
+            with contextlib.suppress(JournalError):  # another thread closes the journal at the same time
+                await self.run(lambda _: None)
+
+    def drop(self) -> None:
+        """End the thread without waiting: nobody can use the journal any more. Callable from a finaliser."""
+        if self._thread is not None and not self._closed and not self._forked():
+            self._closed = True
+            self._queue.put(_Drop())
+
+    def _forked(self) -> bool:
+        return self._pid is not None and self._pid != os.getpid()
+
+    def _check_process(self) -> None:
+        if self._forked():
+            raise JournalError(
+                f"the journal was opened by process {self._pid}, and this is a fork of it; make a new journal here"
+            )
+
+    def _undo(self, loop: asyncio.AbstractEventLoop, undo: Callable[[Tables, T], object], value: T) -> None:
+        self._queue.put(_Job(lambda tables: undo(tables, value), loop, loop.create_future()))
+
     def _work(self) -> None:
         while self._go_on():
             pass
@@ -136,6 +177,9 @@ class Writer:
         for item in self._collect():
             if isinstance(item, _Request):
                 requests.append(item)
+            elif isinstance(item, _Drop):
+                self._tables.close()
+                return False
             elif item is not None:
                 self._commit(requests, (client for client in self._all() if client.pending))
                 requests = []
@@ -145,8 +189,8 @@ class Writer:
         self._commit(requests, self._due())
         return True
 
-    def _collect(self) -> list[_Request | _Job | None]:
-        items: list[_Request | _Job | None] = []
+    def _collect(self) -> list[_Request | _Job | _Drop | None]:
+        items: list[_Request | _Job | _Drop | None] = []
         try:
             items.append(self._queue.get(timeout=self._tick if self._clients else None))
             while True:
@@ -187,7 +231,7 @@ class Writer:
         if not job.future.cancelled():
             job.future.set_result(value)
         elif (undo := job.undo) is not None:
-            self._queue.put(_Job(lambda tables: undo(tables, value), job.loop, job.loop.create_future()))
+            self._undo(job.loop, undo, value)
 
     def _commit(self, requests: Iterable[_Request], others: Iterable[Client]) -> None:
         asked: dict[int, list[Callable[[], None]]] = {}

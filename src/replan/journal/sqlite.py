@@ -8,6 +8,7 @@ in a power cut.
 import asyncio
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -43,6 +44,8 @@ class SqliteJournal:
         self.path = Path(path).expanduser().absolute()
         self._writer = Writer(Tables(Database(self.path, max_bytes), this_process(), lease), lease)
         self._open: set[_SqliteLog] = set()
+        # an open run holds the journal, so that there is none when the thread is ended
+        weakref.finalize(self, self._writer.drop).atexit = False
 
     async def create(
         self, run_id: str, *, program: str, input: JSON, meta: JSONObject | None = None, wiring: Wiring | None = None
@@ -99,17 +102,23 @@ class SqliteJournal:
 
     async def close(self) -> None:
         """Release the runs that are open, close the file, end the thread. Idempotent."""
-        for log in list(self._open):
+        await self._writer.settle()
+        while self._open:
+            log = next(iter(self._open))
             await _release(log)
+            self._open.discard(log)
         await self._writer.close()
 
     def _session(self, taken: Taken, wiring: Wiring | None) -> LocalRun:
         folder = self.path.with_name(self.path.name + ".artifacts") / taken.info.run_id
-        log = _SqliteLog(taken, self._writer, folder, self._open.discard)
+        log = _SqliteLog(taken, self._writer, folder, self._left)
         log.session = LocalRun(taken.info, log, wiring or Wiring(), taken.history)
         self._open.add(log)
         self._writer.add(log)
         return log.session
+
+    def _left(self, log: "_SqliteLog") -> None:
+        self._open.discard(log)
 
 
 class _SqliteLog:
