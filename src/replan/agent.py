@@ -355,10 +355,11 @@ class _Agent(Generic[ResultT]):
             run.cancel()
         for run in runs:
             await run.wait()
-        arriving, servers, self._servers, self._toolbox = self._arriving, self._servers, None, None
-        for connected in (arriving, servers):
-            if connected:
-                await connected.close()
+        self._toolbox = None
+        for servers in (self._arriving, self._servers):
+            if servers:
+                await servers.close()
+        self._servers = None
         for model in self._models():
             await model.close()
         if self._journal is not None and self._journal is not self._journal_source:

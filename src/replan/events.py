@@ -1,7 +1,8 @@
 """What a run tells the outside while it runs. An event is a signal, never the state.
 
-Each has `run_id`, and `type`, its name on the wire (`to_json` gives that form; the class is its CamelCase). Events marked *live* are best effort: they come
-while a step runs, are not journalled, and are not repeated by a resume. `step_id` is None in a plain `Agent`.
+Each has `run_id`, and `type`, its name on the wire (`to_json` gives that form; the class is its CamelCase). Events
+marked *live* are best effort: they come while a step runs, are not journalled, and are not repeated by a resume.
+`step_id` is None in a plain `Agent`.
 """
 
 from typing import ClassVar, Literal, TypeAlias

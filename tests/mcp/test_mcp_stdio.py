@@ -440,6 +440,19 @@ async def test_an_agent_closed_while_it_connects_leaves_no_server(wire):
     await agent.close()
 
 
+async def test_closing_an_agent_again_after_a_cancelled_close_waits_for_its_servers(wire):
+    agent = Agent(ScriptedModel("x"), mcp_servers={"w": wire("stubborn")})
+    await agent.list_tools()
+    closing = asyncio.create_task(agent.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+    assert len(wire.processes()) == 1
+    await agent.close()
+    assert wire.processes() == []
+
+
 def test_an_agent_can_be_used_and_closed_in_event_loops_of_their_own(wire, tmp_path):
     model = ScriptedModel(call("w__echo", text="a"), "one", call("w__echo", text="b"), "two")
     agent = Agent(model, mcp_servers={"w": wire()}, journal=tmp_path / "runs.db")

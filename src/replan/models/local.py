@@ -47,7 +47,8 @@ class LocalModel:
         if find_spec("xllamacpp") is None:
             raise MissingDependency(
                 "the embedded model needs its engine: pip install 'replan[local]' (or name another model, such as "
-                "'openai:gpt-4.1-mini', or set OPENAI_API_KEY)")
+                "'openai:gpt-4.1-mini', or set OPENAI_API_KEY)"
+            )
         weights = weights_path()
         if weights is None:
             raise ConfigError("the embedded model's weights (1.1 GB) are missing; fetch them once: replan model pull")
