@@ -40,6 +40,7 @@ bench: $(VENV)/.dev
 live: $(VENV)/.dev
 	@$(BIN)/replan model pull
 	@$(BIN)/python tests/live/run.py
+	@$(BIN)/python tests/live/filesystem.py
 
 live-smoke: $(VENV)/.dev
 	@$(BIN)/replan model pull
