@@ -1,5 +1,6 @@
 """Shared by all tests: no request leaves this machine."""
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -7,6 +8,11 @@ import pytest
 from replan import Message
 from replan.messages import Assistant, ToolResult
 from replan.testing import block_real_requests
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell starts what it puts into the background so, and the programs under test would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
