@@ -9,7 +9,6 @@ from replan import Message
 from replan.messages import Assistant, ToolResult
 from replan.testing import block_real_requests
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts what it puts into the background so, and the programs under test would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
