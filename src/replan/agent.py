@@ -3,8 +3,6 @@
 import asyncio
 import contextvars
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -575,11 +573,15 @@ class _Sandbox:
 
     def path(self) -> Path:
         if self._path is None:
+            import tempfile
+
             self._path = Path(tempfile.mkdtemp(prefix=f"replan-{self._run_id}-"))
         return self._path
 
     def remove(self) -> None:
         if self._path is not None:
+            import shutil
+
             shutil.rmtree(self._path, ignore_errors=True)
 
 
