@@ -1,15 +1,17 @@
 """Options, grouped by what they are about. All frozen; every one has a default that is right for most."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from .encoding import JSONObject
 from .errors import ConfigError
 
-__all__ = ["Limits", "ModelSettings", "Planning", "ReplanTrigger", "ToolSelection"]
+__all__ = ["Limits", "ModelSettings", "Planning", "ReplanTrigger", "Review", "StepKind", "ToolSelection"]
 
 ToolSelection: TypeAlias = Literal["all", "plan-narrowed"]
+StepKind: TypeAlias = Literal["direct", "bound", "open"]
+Review: TypeAlias = Literal["never", "writes", "always"]
 ReplanTrigger: TypeAlias = Literal["failure", "always"] | Callable[[Any], bool | Awaitable[bool]]
 
 
@@ -58,18 +60,42 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planning:
-    """How a plan is followed.
+    """How a plan is made, looked at and followed.
 
     `replan_after` says after which steps the replanner is asked: `failure` (the step is blocked, or its last tool call
     failed), `always`, or a function of the `StepResult`; one that raises or takes longer than the model timeout counts
-    as `failure`. `tool_selection` gives a step all tools, or only those that the plan suggests for it.
+    as `failure`. `tool_selection` gives a step all tools, or only those that the plan suggests for it. `step_kinds` are
+    the kinds of steps that a plan may have and a failing step may become: `direct` (run without a model), `bound` (one
+    model call fills in the arguments), `open` (a model with tools). Up to `max_parallel_steps` run at once.
+
+    `review` puts the plan before a person: `never`, `writes` (where a step may write), `always`. The review is the
+    inbox item `plan-review`; `review_with`, a function of it, answers here. `checks` are functions that a step's
+    `check` may name; each is given the step's outputs and says whether they are as wanted (True or None), or why not
+    (False or a text).
     """
 
     replan_after: ReplanTrigger = "failure"
     tool_selection: ToolSelection = "all"
+    step_kinds: Collection[StepKind] = ("direct", "bound", "open")
+    max_parallel_steps: int = 8
+    review: Review = "never"
+    review_with: Callable[[Any], Any] | None = None
+    checks: Mapping[str, Callable[[JSONObject], Any]] = field(default_factory=dict[str, Callable[[JSONObject], Any]])
 
     def __post_init__(self) -> None:
         if self.replan_after not in ("failure", "always") and not callable(self.replan_after):
             raise ConfigError(f"replan_after is {self.replan_after!r}; give 'failure', 'always' or a function")
         if self.tool_selection not in ("all", "plan-narrowed"):
             raise ConfigError(f"tool_selection is {self.tool_selection!r}; give 'all' or 'plan-narrowed'")
+        if isinstance(self.step_kinds, str) or not self.step_kinds or not set(self.step_kinds) <= _STEP_KINDS:
+            raise ConfigError(f"step_kinds is {self.step_kinds!r}; give some of 'direct', 'bound' and 'open'")
+        if not isinstance(self.max_parallel_steps, int) or self.max_parallel_steps < 1:
+            raise ConfigError(f"max_parallel_steps is {self.max_parallel_steps!r}; give a whole number of at least 1")
+        if self.review not in ("never", "writes", "always"):
+            raise ConfigError(f"review is {self.review!r}; give 'never', 'writes' or 'always'")
+        for name, function in (("review_with", self.review_with), *self.checks.items()):
+            if function is not None and not callable(function):
+                raise ConfigError(f"{name!r} is {function!r}; give a function")
+
+
+_STEP_KINDS = frozenset(["direct", "bound", "open"])
