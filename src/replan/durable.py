@@ -103,9 +103,11 @@ class Durable(Protocol):
         """Stop every step whose key begins with `prefix`, now and later: how one part of a run is cancelled."""
         ...
 
-    def expect(self, name: str, *, key: str, deadline: float | None = None, default: JSON = None) -> None:
+    def expect(
+        self, name: str, *, key: str, body: JSON = None, deadline: float | None = None, default: JSON = None
+    ) -> None:
         """Put an item into the inbox; it completes like a step, with the answer, or with `default` after `deadline`
-        seconds.
+        seconds. `body` is what is asked: it is stored with the item and shown to whoever answers.
         """
         ...
 

@@ -52,7 +52,7 @@ class TemporalDurable:
         info = workflow.info()
         self.run_id = info.workflow_id
         self.events: list[JSON] = []
-        self.inbox: dict[str, str] = {}
+        self.inbox: dict[str, JSONObject] = {}
         self.answers: dict[str, JSON] = {}
         self._waits = unattended == "wait"
         self._now = info.start_time.timestamp()
@@ -81,9 +81,12 @@ class TemporalDurable:
         if not self._is_stopped(key):
             self._enter(key, asyncio.create_task(workflow.sleep(max(0.0, seconds))), _plain_outcome)
 
-    def expect(self, name: str, *, key: str, deadline: float | None = None, default: JSON = None) -> None:
+    def expect(
+        self, name: str, *, key: str, body: JSON = None, deadline: float | None = None, default: JSON = None
+    ) -> None:
         if not self._is_stopped(key):
-            self._enter(key, asyncio.create_task(self._answer(name, key, deadline, default)), _plain_outcome)
+            item = {"name": name, "body": body}
+            self._enter(key, asyncio.create_task(self._answer(item, key, deadline, default)), _plain_outcome)
 
     async def next(self) -> Completion:
         if not self._ready and not self._running:
@@ -133,9 +136,9 @@ class TemporalDurable:
         self._running[key] = task
         task.add_done_callback(land)
 
-    async def _answer(self, name: str, key: str, deadline: float | None, default: JSON) -> JSON:
+    async def _answer(self, item: JSONObject, key: str, deadline: float | None, default: JSON) -> JSON:
         if key not in self.answers and self._waits and (deadline is None or deadline > 0):
-            self.inbox[key] = name
+            self.inbox[key] = item
             try:
                 with contextlib.suppress(TimeoutError):
                     await workflow.wait_condition(lambda: key in self.answers, timeout=deadline)
@@ -202,7 +205,7 @@ class RunWorkflow:
         return self._durable.events[offset:]
 
     @workflow.query
-    def inbox(self) -> dict[str, str]:
+    def inbox(self) -> dict[str, dict[str, Any]]:
         return self._durable.inbox
 
     @workflow.query
@@ -386,8 +389,9 @@ class TemporalEngine:
     async def cancel_prefix(self, run_id: str, prefix: str) -> None:
         await self._handles[run_id].signal(RunWorkflow.cancel_prefix, prefix)
 
-    async def open_items(self, run_id: str) -> list[str]:
-        return list(await self._handles[run_id].query(RunWorkflow.inbox))
+    async def open_items(self, run_id: str) -> JSONObject:
+        items = await self._handles[run_id].query(RunWorkflow.inbox)
+        return {key: item["body"] for key, item in items.items()}
 
     async def answer(self, run_id: str, key: str, value: JSON) -> None:
         await self._handles[run_id].signal(RunWorkflow.answer, args=[key, value])

@@ -414,11 +414,11 @@ async def test_an_answerer_settles_items(journal: Journal, bench: Any):
     async def answerer(item: Any) -> Any:
         if item.name == "bad":
             raise ValueError("nobody there")
-        return [item.run_id, item.key, item.name, item.default, item.deadline is not None]
+        return [item.run_id, item.key, item.name, item.body, item.default, item.deadline is not None]
 
     run = await create(journal, bench, answerer=answerer)
-    run.expect("approval", key="a", deadline=60, default="no")
-    assert (await end(run)).outcome == Completed(["r1", "a", "approval", "no", True])
+    run.expect("approval", key="a", body={"tool": "send"}, deadline=60, default="no")
+    assert (await end(run)).outcome == Completed(["r1", "a", "approval", {"tool": "send"}, "no", True])
     run.expect("bad", key="b")
     assert (await end(run)).outcome == Failed({"type": "ValueError", "message": "nobody there"})
     assert await journal.inbox() == []
@@ -445,10 +445,10 @@ async def test_an_open_item_can_be_answered_while_the_answerer_thinks(journal: J
         await asyncio.Event().wait()
 
     run = await create(journal, bench, answerer=answerer)
-    run.expect("approval", key="a", default="no")
+    run.expect("approval", key="a", body=["asked"], default="no")
     waiting = asyncio.create_task(run.next())
     await asyncio.sleep(0.01)
-    assert [item.key for item in await journal.inbox("r1")] == ["a"]
+    assert [(item.key, item.body) for item in await journal.inbox("r1")] == [("a", ["asked"])]
     await journal.answer("r1", "a", "yes")
     assert (await waiting).outcome == Completed("yes")
     with pytest.raises(JournalError, match="no open inbox item 'a'"):

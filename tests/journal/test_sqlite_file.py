@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from replan.durable import Completed, Failed, InDoubt
 from replan.errors import JournalError, JournalVersion, RunNotFound
-from replan.journal import LocalRun
+from replan.journal import InboxItem, LocalRun
 from replan.journal.sqlite import SqliteJournal
 
 
@@ -168,11 +169,61 @@ async def test_a_newer_version_is_left_alone(tmp_path: Path, bench: Any):
     await create(journal, bench)
     await journal.close()
     database = sqlite3.connect(journal.path)
-    assert database.execute("PRAGMA user_version").fetchone() == (1,)
+    assert database.execute("PRAGMA user_version").fetchone() == (2,)
     assert database.execute("PRAGMA application_id").fetchone() == (0x5265706E,)
     database.execute("PRAGMA user_version = 99")
     database.close()
     assert "has version 99" in await refusal(journal.path, JournalVersion)
+
+
+_VERSION_1 = """
+PRAGMA application_id = 0x5265706E;
+PRAGMA user_version = 1;
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, program TEXT NOT NULL, status TEXT NOT NULL, input BLOB NOT
+    NULL, meta BLOB NOT NULL, result BLOB, error BLOB, created REAL NOT NULL, handed INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE leases (
+    run INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, owner BLOB, until REAL NOT NULL, updated REAL NOT NULL);
+CREATE TABLE records (
+    run INTEGER NOT NULL, seq INTEGER NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, step TEXT NOT NULL, digest BLOB,
+    body BLOB, at REAL NOT NULL, handed INTEGER NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (run, seq));
+CREATE TABLE inbox (
+    run INTEGER NOT NULL, key TEXT NOT NULL, name TEXT NOT NULL, deadline REAL, fallback BLOB NOT NULL, opened REAL
+    NOT NULL, answer BLOB, answered REAL, closed REAL, PRIMARY KEY (run, key)) WITHOUT ROWID;
+INSERT INTO runs VALUES (1, 'r1', 'test', 'paused', x'6E756C6C', x'7B7D', x'6E756C6C', NULL, 1000.0, 0);
+INSERT INTO leases VALUES (1, 1, NULL, 0.0, 1000.0);
+INSERT INTO inbox VALUES (1, 'ok', 'approval', NULL, x'6E756C6C', 1000.0, NULL, NULL, NULL);
+"""
+
+
+def _record_of_version_1() -> tuple[Any, ...]:
+    """The record of the item in the file, which holds no body."""
+    columns = ("item", "ok", "@expect:approval", None, b'{"deadline":null,"default":null}', 1000.0, 0)
+    head = "\0".join(("1", *columns[:3], repr(columns[5]), "0", "")).encode()
+    return (1, 1, *columns, zlib.crc32(columns[4], zlib.crc32(head)))
+
+
+async def test_a_file_of_version_1_goes_on(tmp_path: Path, bench: Any):
+    database = sqlite3.connect(tmp_path / "runs.db")
+    database.executescript(_VERSION_1)
+    database.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _record_of_version_1())
+    database.commit()
+    database.close()
+    journal, other = SqliteJournal(tmp_path / "runs.db"), SqliteJournal(tmp_path / "runs.db")
+    [old], _ = await asyncio.gather(journal.inbox(), other.inbox())
+    assert old == InboxItem(run_id="r1", key="ok", name="approval")
+    run = await journal.open("r1", bench.wiring(unattended="wait"))
+    run.expect("approval", key="ok", body={"tool": "send"})
+    run.expect("approval", key="new", body={"tool": "pay"})
+    await other.answer("r1", "ok", "yes")
+    assert (await run.next()).outcome == Completed("yes")
+    assert [item.body for item in await other.inbox()] == [{"tool": "pay"}]
+    await run.release()
+    await other.close()
+    await journal.close()
+    database = sqlite3.connect(journal.path)
+    assert database.execute("PRAGMA user_version").fetchone() == (2,)
+    database.close()
 
 
 async def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path):

@@ -126,17 +126,17 @@ async def test_an_answer_counts_that_was_stored_before_the_deadline(sqlite: Sqli
 
 async def test_a_run_resumed_by_a_process_that_can_answer_asks_it(sqlite: SqliteJournal, bench: Any):
     run = await create(sqlite, bench)
-    run.expect("approval", key="ok", default="no")
+    run.expect("approval", key="ok", body="the first process's", default="no")
     with pytest.raises(Paused):
         await end(run)
     await run.finish("paused")
 
     async def answerer(item: InboxItem) -> Any:
-        return f"yes to {item.name}"
+        return f"yes to {item.name}: {item.body}"
 
     run = await sqlite.open("r1", bench.wiring(answerer=answerer))
     run.expect("approval", key="ok", default="no")
-    assert (await end(run)).outcome == Completed("yes to approval")
+    assert (await end(run)).outcome == Completed("yes to approval: the first process's")
     assert await sqlite.inbox() == []
 
 

@@ -4,6 +4,7 @@ Versions of the schema (`user_version`; `application_id` is 0x5265706E):
 
     1   runs, leases, records, inbox. A record is one row; `sum` is the CRC-32 of its other columns; positions (`seq`)
     have no gaps.
+    2   inbox has `body`: what is asked.
 """
 
 import os
@@ -21,7 +22,7 @@ from ._artifacts import make_private_folder
 
 __all__ = ["Database"]
 
-VERSION = 1
+VERSION = 2
 _APPLICATION_ID = 0x5265706E
 _HEADER = b"SQLite format 3\0"
 _BUSY_SECONDS = 20.0
@@ -37,8 +38,11 @@ CREATE TABLE records (
     body BLOB, at REAL NOT NULL, handed INTEGER NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (run, seq));
 CREATE TABLE inbox (
     run INTEGER NOT NULL, key TEXT NOT NULL, name TEXT NOT NULL, deadline REAL, fallback BLOB NOT NULL, opened REAL
-    NOT NULL, answer BLOB, answered REAL, closed REAL, PRIMARY KEY (run, key)) WITHOUT ROWID;
+    NOT NULL, answer BLOB, answered REAL, closed REAL, body BLOB, PRIMARY KEY (run, key)) WITHOUT ROWID;
 """
+
+_UPGRADES = {1: "ALTER TABLE inbox ADD COLUMN body BLOB"}
+"""What turns a file of that version into one of the next."""
 
 _REMEDIES = {
     sqlite3.SQLITE_BUSY: "another process holds it locked for too long; end that process, then try again",
@@ -160,11 +164,18 @@ class Database:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {VERSION}")
+            self._upgrade(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        for known in range(max(1, version), VERSION):
+            connection.execute(_UPGRADES[known])
+            connection.execute(f"PRAGMA user_version = {known + 1}")
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:
         """Whether the file is empty. Raises where it is no journal, or one of a newer version."""

@@ -175,13 +175,20 @@ class Tables:
         if run_id is not None:
             self._row(run_id)
         sql = (
-            "SELECT run_id, key, name, deadline, fallback FROM inbox JOIN runs ON runs.id = inbox.run "
+            "SELECT run_id, key, name, deadline, fallback, body FROM inbox JOIN runs ON runs.id = inbox.run "
             "WHERE answer IS NULL AND closed IS NULL AND status IN ('running', 'paused') "
             "AND run_id = coalesce(?, run_id) ORDER BY opened"
         )
         return [
-            InboxItem(run_id=run, key=key, name=name, deadline=deadline, default=decode(fallback))
-            for run, key, name, deadline, fallback in self._db.rows(sql, run_id)
+            InboxItem(
+                run_id=run,
+                key=key,
+                name=name,
+                body=None if body is None else decode(body),
+                deadline=deadline,
+                default=decode(fallback),
+            )
+            for run, key, name, deadline, fallback, body in self._db.rows(sql, run_id)
         ]
 
     def runs(self, limit: int) -> list[RunInfo]:
@@ -263,10 +270,11 @@ def _insert(sql: Any, row: int, records: Iterable[Pending]) -> None:
 def _note_item(sql: Any, row: int, record: Record) -> None:
     """Keep the inbox in step with the records."""
     if record.kind == "item":
-        name, default = record.step.removeprefix(EXPECT), encode(record.body["default"])
+        name, default, body = record.step.removeprefix(EXPECT), record.body["default"], record.body["body"]
         sql.execute(
-            "INSERT OR IGNORE INTO inbox (run, key, name, deadline, fallback, opened) VALUES (?, ?, ?, ?, ?, ?)",
-            (row, record.key, name, record.body["deadline"], default, record.at),
+            "INSERT OR IGNORE INTO inbox (run, key, name, deadline, fallback, opened, body) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (row, record.key, name, record.body["deadline"], encode(default), record.at, encode(body)),
         )
     else:
         sql.execute("UPDATE inbox SET closed = ? WHERE run = ? AND key = ?", (record.at, row, record.key))

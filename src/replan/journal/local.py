@@ -21,7 +21,7 @@ from ._artifacts import ArtifactFolder
 from ._ledger import Entry, Ledger, digest, failure, tell
 from ._replay import Replay
 from .history import EXPECT, SLEEP, History, outcome_of
-from .records import STATUSES, InboxItem, Record, RunInfo, RunLog, RunStatus, Wiring
+from .records import STATUSES, InboxItem, Record, RunInfo, RunLog, RunStatus, Wiring, item_body
 
 __all__ = ["LocalRun", "Paused"]
 
@@ -54,7 +54,7 @@ class LocalRun:
         self._ledger = Ledger(info, log, wiring.max_result_bytes)
         self._loop = asyncio.get_running_loop()
         self._past = None if history is None else Replay(info.run_id, history)
-        self._replaying = history is not None
+        self._replaying, self._closing = history is not None, False
         self._stops: tuple[str, ...] = history.stops if history else ()
         self._told = len(history.handed) if history else 0
         self._position = self._handed = 0
@@ -65,7 +65,6 @@ class LocalRun:
         self._deferred: list[Entry] = []
         self._strays: list[Entry] = []
         self._loose: set[asyncio.Task[None]] = set()
-        self._closing = False
         self._ending: asyncio.Task[None] | None = None
         self._end_status: RunStatus | None = None
         self._artifacts = ArtifactFolder(wiring.artifacts or log.artifacts, synced=log.durable)
@@ -84,10 +83,12 @@ class LocalRun:
         """See `Durable.sleep`. A resumed run waits for what is left of the time."""
         self._enter(Entry(key, SLEEP, None, False, partial(self._begin_timer, seconds)))
 
-    def expect(self, name: str, *, key: str, deadline: float | None = None, default: JSON = None) -> None:
+    def expect(
+        self, name: str, *, key: str, body: JSON = None, deadline: float | None = None, default: JSON = None
+    ) -> None:
         """See `Durable.expect`. Without an answer, `answerer` or a way to wait: `default` at once."""
         due = None if deadline is None else time.time() + deadline
-        item = InboxItem(run_id=self.run_id, key=key, name=clean_text(name), deadline=due, default=default)
+        item = InboxItem(run_id=self.run_id, key=key, name=clean_text(name), body=body, deadline=due, default=default)
         self._enter(Entry(key, EXPECT + item.name, None, False, partial(self._begin_item, item)))
 
     async def next(self) -> Completion:
@@ -277,8 +278,7 @@ class LocalRun:
             self._land(entry, Completed(item.default))
         else:
             if past is None:
-                body = {"deadline": item.deadline, "default": item.default}
-                self._log.append(Record("item", entry.key, entry.step, body=body, at=time.time()))
+                self._log.append(Record("item", entry.key, entry.step, body=item_body(item), at=time.time()))
             self._open_item(item, entry, answerer)
 
     def _open_item(

@@ -8,7 +8,7 @@ A run is an append-only list of records. Its state is a fold over them (`history
     cancelled   it was stopped
     in-doubt    it was interrupted and must not run again; `body` is its arguments
     timer       a timer was set; `body` is when it is due, in seconds since 1970
-    item        an inbox item was opened; `body` is its deadline and default
+    item        an inbox item was opened; `body` is its deadline, default and body (older records have none)
     stop        everything whose key begins with `key` is to be stopped
     event       something was told to the outside; `handed` counts the completions that the program had been given by
     then cut         the order of completions ends before what was recorded: `history.py` says how
@@ -37,6 +37,7 @@ __all__ = [
     "RunStatus",
     "Wiring",
     "check_run_id",
+    "item_body",
 ]
 
 Kind: TypeAlias = Literal[
@@ -62,14 +63,21 @@ class Record(Struct, frozen=True):
 class InboxItem(Struct, frozen=True, kw_only=True):
     """Something that a run waits for from people.
 
-    At `deadline` (seconds since 1970; None: never) it is settled with `default`.
+    `body` is what is asked, in the shape that belongs to the `name`. At `deadline` (seconds since 1970; None: never) it
+    is settled with `default`.
     """
 
     run_id: str
     key: str
     name: str
+    body: JSON = None
     deadline: float | None = None
     default: JSON = None
+
+
+def item_body(item: InboxItem) -> JSONObject:
+    """What is recorded of an inbox item besides its key and name."""
+    return {"deadline": item.deadline, "default": item.default, "body": item.body}
 
 
 class RunOwner(Struct, frozen=True, kw_only=True):

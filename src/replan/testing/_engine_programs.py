@@ -215,7 +215,7 @@ async def two_branches(durable: Durable, input: JSON) -> JSON:
 
 
 async def ask(durable: Durable, input: JSON) -> JSON:
-    durable.expect("approval", key="ok", default={"allow": False})
+    durable.expect("approval", key="ok", body=input.get("body"), default={"allow": False})
     return await _next(durable)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from replan.durable import Program
-from replan.encoding import JSON
+from replan.encoding import JSON, JSONObject
 from replan.journal import Journal, LocalRun, Paused, Wiring
 
 __all__ = ["JournalEngine"]
@@ -51,9 +51,9 @@ class JournalEngine:
         """Stop what is under the prefix."""
         self._runs[run_id][0].cancel_prefix(prefix)
 
-    async def open_items(self, run_id: str) -> list[str]:
-        """The keys of the inbox items that are open."""
-        return [item.key for item in await self.journal.inbox(run_id)]
+    async def open_items(self, run_id: str) -> JSONObject:
+        """The bodies of the inbox items that are open, by key."""
+        return {item.key: item.body for item in await self.journal.inbox(run_id)}
 
     async def answer(self, run_id: str, key: str, value: JSON) -> None:
         """Answer an inbox item; a paused run goes on."""

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeAlias
 
 from replan.durable import Program
-from replan.encoding import JSON
+from replan.encoding import JSON, JSONObject
 from replan.errors import JournalError
 
 from ._engine_programs import (
@@ -70,8 +70,8 @@ class Engine(Protocol):
         """Stop what runs under the prefix, and what will be started under it."""
         ...
 
-    async def open_items(self, run_id: str) -> list[str]:
-        """The keys of the inbox items that are open."""
+    async def open_items(self, run_id: str) -> JSONObject:
+        """The bodies of the inbox items that are open, by key."""
         ...
 
     async def answer(self, run_id: str, key: str, value: JSON) -> None:
@@ -229,7 +229,7 @@ async def check_an_item_gets_its_default_at_its_deadline(make_engine: MakeEngine
             await _told(engine, "deadline", seen("ok"))
             probe.open("a")
             assert await _result(engine, "deadline") == [["ok", "completed", {"allow": False}], done("a")]
-            assert await engine.open_items("deadline") == []
+            assert await engine.open_items("deadline") == {}
 
 
 async def check_an_answer_completes_its_item(make_engine: MakeEngine) -> None:
@@ -245,6 +245,22 @@ async def check_an_answer_completes_its_item(make_engine: MakeEngine) -> None:
                     probe.open("a")
                 result = await _result(engine, run_id)
                 assert (result[0] if run_id == "busy" else result) == ["ok", "completed", {"allow": True}]
+
+
+async def check_an_item_says_what_is_asked(make_engine: MakeEngine) -> None:
+    """The body of an open item can be read from outside, after an interruption too, and is as it was given."""
+    body = {"question": "may it be sent?", "call": {"tool": "send", "arguments": {"to": ["Zoë", 1, None]}}}
+    async with make_engine() as engine:
+        if engine.can_wait:
+            await _begin(engine, "body", ask, wait=True, body=body)
+            await _item_opened(engine, "body")
+            assert await engine.open_items("body") == {"ok": body}
+            await engine.interrupt("body")
+            await engine.resume("body", ask)
+            await _item_opened(engine, "body")
+            assert await engine.open_items("body") == {"ok": body}
+            await engine.answer("body", "ok", {"allow": True})
+            assert await _result(engine, "body") == ["ok", "completed", {"allow": True}]
 
 
 async def check_sleep_takes_its_time(make_engine: MakeEngine) -> None:
@@ -347,6 +363,7 @@ CHECKS: tuple[Check, ...] = (
     check_an_item_gets_its_default_where_nobody_can_answer,
     check_an_item_gets_its_default_at_its_deadline,
     check_an_answer_completes_its_item,
+    check_an_item_says_what_is_asked,
     check_sleep_takes_its_time,
     check_events_are_told_once_and_in_order,
     check_the_clock_is_journalled,
