@@ -362,9 +362,15 @@ async def test_an_answer_that_comes_while_the_run_goes_on_is_taken(tmp_path: Pat
     assert result.status == "paused"
     again = await sending(journal, box, unattended="wait").resume("r1")
     assert again.status == "paused"
-    [item] = await journal.inbox("r1")
-    await journal.answer("r1", item.key, {"outcome": "not-done"})
-    assert (await sending(journal, box, unattended="wait").resume("r1")).text == "sent hello"
+    agent = sending(journal, box, unattended="wait")
+    [item] = await agent.inbox("r1")
+    assert await agent.inbox() == [item]
+    await agent.answer("r1", item.key, {"outcome": "not-done"})
+    with pytest.raises(JournalError, match="no open inbox item"):
+        await agent.answer("r1", item.key, {"outcome": "done"})
+    with pytest.raises(RunNotFound):
+        await agent.inbox("r2")
+    assert (await agent.resume("r1")).text == "sent hello"
     await journal.close()
 
 

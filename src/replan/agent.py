@@ -323,6 +323,20 @@ class _Agent(Generic[ResultT]):
         await self._connect()
         return list(self._servers.statuses) if self._servers else []
 
+    async def inbox(self, run_id: str | None = None) -> list[InboxItem]:
+        """What the run waits for from people, or, without `run_id`, all running and paused runs of the journal.
+
+        Raises `RunNotFound`.
+        """
+        return await self._open_journal().inbox(run_id)
+
+    async def answer(self, run_id: str, key: str, value: JSON) -> None:
+        """Answer an open inbox item of the run; the first answer counts. A paused run then goes on with `resume`.
+
+        Raises `RunNotFound`, or `JournalError` where no such item is open.
+        """
+        await self._open_journal().answer(run_id, key, value)
+
     async def reconnect(self) -> None:
         """Close and connect the MCP servers anew, with fresh headers. Raises `ConfigError` while runs are active."""
         if self._runs:
