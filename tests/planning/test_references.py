@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replan.planning.references import MissingReference, pick, references, resolve
+from replan.planning.references import (
+    MissingReference,
+    malformed_references,
+    parse_path,
+    pick,
+    reference_paths,
+    references,
+    replace_references,
+    resolve,
+    whole_reference,
+    write_path,
+)
 
 OUTPUTS: dict[str, Any] = {
     "s1": {"result": {"name": "Ann", "age": 42, "odd key": 1, "nothing": None, "yes": True}},
@@ -140,3 +151,33 @@ def test_every_part_of_a_value_can_be_referred_to(value: Any, data: st.DataObjec
 def test_no_text_raises_anything_else(text: str):
     with contextlib.suppress(MissingReference):
         resolve(text, OUTPUTS)
+
+
+def test_references_are_told_with_their_paths():
+    value = {"max": ["${a.result[0].x}", 'and ${b}, ${c["odd key"].y}'], "by": "$${d.e}"}
+    assert list(reference_paths(value)) == [("a", ".result[0].x"), ("b", ""), ("c", '["odd key"].y')]
+    assert list(malformed_references(["${s1.first name}", "${s1}", "$${s1 x}"])) == [("s1", "${s1.first name}")]
+    assert whole_reference("${a.b[*]}") == ("a", ".b[*]")
+    assert [whole_reference(v) for v in ("a ${a.b}", "$${a}", "a", 5, None)] == [None] * 5
+
+
+def test_references_can_be_given_another_text():
+    value = {"to": ["${a.x} and ${b.x}"], "text": "$${a.x} ${a.first name}", "n": 1}
+    changed = replace_references(value, lambda ident, path: f"${{c{path}}}" if ident == "a" else None)
+    assert changed == {"to": ["${c.x} and ${b.x}"], "text": "$${a.x} ${a.first name}", "n": 1}
+
+
+def test_a_path_into_a_text_that_holds_json_reads_that_json():
+    outputs = {"s1": {"result": '{"rows": [{"id": 7}], "inner": "[1, 2]"}'}, "s2": {"result": " [5]"}}
+    assert resolve("${s1.result.rows[*].id}", outputs) == [7]
+    assert resolve("${s1.inner[1]}", outputs) == 2
+    assert resolve("${s2[0]}", outputs) == 5
+    assert resolve("${s1.result}", outputs) == outputs["s1"]["result"]
+    for text in ("{broken", "5", '"text"'):
+        with pytest.raises(MissingReference, match="the value is a text"):
+            resolve("${s1.x}", {"s1": {"result": text}})
+
+
+@given(st.lists(keys | st.integers(-3, 3) | st.none(), max_size=5))
+def test_a_path_is_written_as_it_is_read(parts: list[Any]):
+    assert parse_path(write_path(parts)) == parts
