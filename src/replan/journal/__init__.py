@@ -8,6 +8,7 @@
 A run that was interrupted goes on with `run = await journal.open("r1")` and the same program.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from .history import CompletionRow
 from .local import LocalRun, Paused
 from .memory import MemoryJournal
 from .records import InboxItem, RunInfo, RunOwner, RunStatus, Wiring, check_run_id
+from .tool_history import ToolHistory
 
 __all__ = [
     "CompletionRow",
@@ -28,6 +30,7 @@ __all__ = [
     "RunInfo",
     "RunOwner",
     "RunStatus",
+    "ToolHistory",
     "Wiring",
     "check_run_id",
     "open_journal",
@@ -82,6 +85,14 @@ class Journal(Protocol):
 
     async def inbox(self, run_id: str | None = None) -> list[InboxItem]:
         """The open inbox items of one run, or of all that are running or paused."""
+        ...
+
+    async def tool_history(self, tools: Collection[str]) -> dict[str, ToolHistory]:
+        """What is known of the tools (by the names that models call them) from their last calls, over all runs.
+
+        Looks at the newest 100 tool calls at most, among the newest 1,000 records; tools without any are left out.
+        Does not raise: a store that cannot be read knows nothing.
+        """
         ...
 
     async def close(self) -> None:

@@ -132,6 +132,12 @@ class Database:
             return rows, False
         return rows, True
 
+    def beginning(self, table: str, column: str, rowid: int, size: int) -> bytes:
+        """The first bytes of a value, without reading the rest of it."""
+        assert self._connection is not None
+        with self._explained(), self._connection.blobopen(table, column, rowid, readonly=True) as blob:
+            return blob.read(size)
+
     def _make_file(self) -> None:
         make_private_folder(self.path.parent)
         try:

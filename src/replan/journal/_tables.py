@@ -6,7 +6,7 @@ A run is taken by raising its epoch; whoever holds an older epoch can write no m
 import logging
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct, convert
@@ -18,6 +18,7 @@ from ._database import Database
 from ._owner import Owner, is_gone
 from .history import EXPECT, Cut, History, fold, retract_failures
 from .records import InboxItem, Record, RunInfo, RunStatus
+from .tool_history import MAX_CALLS, MAX_RECORDS, SMALL, TOLD, RecentCalls
 
 __all__ = ["Holding", "Pending", "Tables", "Taken", "fenced"]
 
@@ -27,6 +28,13 @@ _INFO = (
     "FROM runs JOIN leases ON leases.run = runs.id "
 )
 _NO_INTENTS = frozenset({"completed", "failed", "cancelled", "in-doubt", "timer", "item", "stop", "event", "cut"})
+_CALLS = (
+    # a body is loaded only where it is small: what is larger lies in pages of its own
+    "SELECT rowid, run, kind, key, at, length(body), CASE WHEN length(body) <= ?1 THEN body END FROM records "
+    "WHERE rowid > ?3 AND rowid <= ?4 AND (step = 'tool' OR "
+    "kind = 'event' AND CASE WHEN length(body) <= ?1 THEN substr(body, 1, length(?2)) END = ?2) ORDER BY rowid DESC"
+)
+_AT_ONCE = 100
 _RECORDS = "SELECT seq, kind, key, step, digest, body, at, handed, sum FROM records WHERE run = ? "
 
 
@@ -209,6 +217,22 @@ class Tables:
     def completed(self, run_id: str) -> list[Record]:
         """The completions in the order in which a replay gives them."""
         return list(self._history(self._row(run_id)[0], run_id)[0].order)
+
+    def recent_calls(self, tools: Collection[str]) -> RecentCalls:
+        """The newest calls of some tools, over all runs."""
+        recent = RecentCalls(tools)
+        # records are never deleted: the newest have the highest row ids, one after the other
+        top = self._db.rows("SELECT coalesce(max(rowid), 0) FROM records")[0][0]
+        least = max(0, top - MAX_RECORDS)
+        while top > least and recent.count < MAX_CALLS:
+            low = max(least, top - _AT_ONCE)
+            for rowid, run, kind, key, at, length, small in self._db.rows(_CALLS, SMALL, TOLD, low, top):
+                body = small
+                if small is None and kind == "completed":
+                    body = self._db.beginning("records", "body", rowid, length if recent.wants(length) else 500)
+                recent.add_stored(run, kind, key, at, length, body)
+            top = low
+        return recent
 
     def _row(self, run_id: str) -> tuple[int, str, int]:
         rows = self._db.rows("SELECT id, status, handed FROM runs WHERE run_id = ?", run_id)

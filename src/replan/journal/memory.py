@@ -4,7 +4,8 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from ._ledger import stored
 from .history import CompletionRow, completion_row, fold, retract_failures
 from .local import LocalRun
 from .records import InboxItem, Record, RunInfo, RunOwner, RunStatus, Wiring, check_run_id
+from .tool_history import MAX_CALLS, MAX_RECORDS, RecentCalls, ToolHistory
 
 __all__ = ["MemoryJournal"]
 
@@ -101,6 +103,17 @@ class MemoryJournal:
         """The open inbox items, of one run or of all."""
         logs = list(self._runs.values()) if run_id is None else [self._find(run_id)]
         return [item for log in logs for item in log.open_items()]
+
+    async def tool_history(self, tools: Collection[str]) -> dict[str, ToolHistory]:
+        """What is known of the tools from their last calls, over all runs."""
+        recent, left = RecentCalls(tools), MAX_RECORDS
+        for run_id, log in reversed(self._runs.items()):
+            for record in islice(reversed(log.records), left):
+                left -= 1
+                recent.add(run_id, record)
+                if recent.count >= MAX_CALLS:
+                    return recent.known()
+        return recent.known()
 
     async def close(self) -> None:
         """Release the runs that are open. Idempotent."""

@@ -10,7 +10,7 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ._writer import Writer, uptime
 from .history import EXPECT, CompletionRow, completion_row
 from .local import LocalRun
 from .records import InboxItem, Record, RunInfo, RunStatus, Wiring, check_run_id
+from .tool_history import ToolHistory
 
 __all__ = ["SqliteJournal"]
 
@@ -99,6 +100,14 @@ class SqliteJournal:
     async def inbox(self, run_id: str | None = None) -> list[InboxItem]:
         """The open inbox items of one run, or of all that are running or paused."""
         return await self._writer.run(lambda tables: tables.inbox(run_id))
+
+    async def tool_history(self, tools: Collection[str]) -> dict[str, ToolHistory]:
+        """What is known of the tools from their last calls, over all runs; nothing where the file cannot be read."""
+        try:
+            return (await self._writer.run(lambda tables: tables.recent_calls(tools))).known()
+        except JournalError as error:
+            _log.debug("the journal was not asked for earlier tool calls: %s", error)
+            return {}
 
     async def close(self) -> None:
         """Release the runs that are open, close the file, end the thread. Idempotent."""
