@@ -24,7 +24,7 @@ __all__ = ["Expression", "is_reference", "read"]
 
 _MAX_CHARS, _MAX_DEPTH, _MAX_LINE, _MAX_PLACES = 2_000, 100, 160, 50
 
-_REFERENCE = r"""\$\{(?:[^}"]|"(?:[^"\\]|\\.)*")*\}"""
+_REFERENCE = r"""\$\{(?:[^}"$]|"(?:[^"\\]|\\.)*")*\}"""
 _WHOLE = re.compile(_REFERENCE)
 _STEP = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 _OPERAND = re.compile(rf"""({_REFERENCE})|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
@@ -46,6 +46,8 @@ def read(value: JSON, outputs: Mapping[str, JSONObject]) -> JSON:
     """
     if is_list(value):
         return [read(item, outputs) for item in value]
+    if is_object(value):
+        return {key: read(item, outputs) for key, item in value.items()}
     whole = _STEP.fullmatch(value) if isinstance(value, str) else None
     known = outputs.get(whole[1]) if whole else None
     return known["result"] if is_object(known) and {"result", "text"} <= known.keys() else resolve(value, outputs)
@@ -266,6 +268,8 @@ def _length(args: list[JSON], name: str) -> Decimal:
 
 def _floor(left: Decimal, right: Decimal) -> tuple[Decimal, Decimal]:
     """Quotient and remainder, rounded down: decimals themselves round towards zero."""
+    if not right:
+        raise ZeroDivisionError
     quotient, remainder = divmod(left, right)
     return (quotient - 1, remainder + right) if remainder and (remainder < 0) != (right < 0) else (quotient, remainder)
 
