@@ -66,7 +66,9 @@ def problems(spec: JSONObject) -> list[str]:
     ]
     said += _expression_problems(spec[kind]) if kind == "value" else _operand_problems(kind, spec[kind])
     said += [text for name in allowed if name in given for text in _CHECKS[name](given[name])]
-    return [*said, "'filter' needs 'where'"] if kind == "filter" and "where" not in given else said
+    if kind == "filter" and spec[kind] is not None and "where" not in given:
+        said.append("'filter' needs 'where'")
+    return said
 
 
 def _options(kind: str) -> list[str]:
