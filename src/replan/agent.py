@@ -24,6 +24,7 @@ from .model import Model, Stages
 from .models import default_model, resolve
 from .output import TypedOutput
 from .planning import loop as planning_loop
+from .planning.planner import plan_reader, read_plan
 from .planning.stages import planning_stages
 from .planning.state import PlanningState
 from .run import EventHandler, Launch, PlanningResult, Run, RunResult, StepStartHandler
@@ -244,19 +245,20 @@ class _Agent(Generic[ResultT]):
     def _models(self) -> Iterable[Model]:
         raise NotImplementedError
 
-    def _functions(self) -> dict[str, Callable[..., Any]]:
+    def _functions(self, tools: tuple[ToolInfo, ...]) -> dict[str, Callable[..., Any]]:
         return {}
 
     # ---- parts
 
     async def _services(self, sandbox: "_Sandbox", deps: Any) -> Services:
         toolbox = self._toolbox or await self._connect()
+        tools = _infos(toolbox)
         return Services(
-            stages=self._stages(_infos(toolbox)),
+            stages=self._stages(tools),
             toolbox=toolbox,
             sandbox=sandbox.path,
             deps=deps,
-            functions=self._functions(),
+            functions=self._functions(tools),
         )
 
     async def _connect(self) -> Toolbox:
@@ -530,16 +532,27 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
         return [model for model in set(self._stage_models.values()) if not any(model is other for other in foreign)]
 
     def _task(self) -> JSONObject:
-        trigger = self._planning.replan_after
+        planning, trigger = self._planning, self._planning.replan_after
         return {
             "limits": asdict(self._limits),
             "replan_after": trigger if isinstance(trigger, str) else "function",
-            "tool_selection": self._planning.tool_selection,
+            "tool_selection": planning.tool_selection,
+            "step_kinds": sorted(planning.step_kinds),
+            "max_parallel_steps": planning.max_parallel_steps,
+            "review": planning.review,
+            "plan": None,
+            "only_plan": False,
+            "dry_run": False,
         }
 
-    def _functions(self) -> dict[str, Callable[..., Any]]:
+    def _functions(self, tools: tuple[ToolInfo, ...]) -> dict[str, Callable[..., Any]]:
         trigger = self._planning.replan_after
-        return {"replan_after": trigger} if callable(trigger) else {}
+        checks = {f"check:{name}": function for name, function in self._planning.checks.items()}
+        return {
+            "read_plan": partial(read_plan, tools),
+            **({"replan_after": trigger} if callable(trigger) else {}),
+            **checks,
+        }
 
     def _new_state(self) -> PlanningState:
         return PlanningState()
@@ -550,7 +563,13 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
 
     def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
         return planning_stages(
-            self._stage_models, tools, self._system_prompt, self._settings, output=self._typed, remarks=self._remarks()
+            self._stage_models,
+            tools,
+            self._system_prompt,
+            self._settings,
+            reader=partial(plan_reader, tools),
+            output=self._typed,
+            remarks=self._remarks(),
         )
 
     def _result(self, run_id: str, state: PlanningState, status: RunStatus) -> PlanningResult[OutputT]:

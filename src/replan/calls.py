@@ -5,7 +5,9 @@ nobody knows, the model reads that.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import msgspec
 
@@ -16,7 +18,11 @@ from .messages import Text, ToolResult, to_json
 
 __all__ = [
     "OUTCOME_UNKNOWN",
+    "Ask",
     "Call",
+    "Gate",
+    "Instead",
+    "open_gate",
     "same_call",
     "start_call",
     "take_call_outcome",
@@ -30,12 +36,15 @@ OUTCOME_UNKNOWN = (
     "Find out what happened before you do anything that builds on it; if you cannot, say so."
 )
 
+_DENIED = "It was not made. Do not try to get the same in another way; go on without it, and say so."
+
 
 @dataclass(slots=True)
 class Call:
     """One tool call of a turn.
 
-    `result` is its `ToolResult` as JSON; `entry` is how the next model call refers to that.
+    `result` is its `ToolResult` as JSON; `entry` is how the next model call refers to that. `permit` is the key of what
+    permits it, where that is used up by it.
     """
 
     call_id: str
@@ -43,6 +52,9 @@ class Call:
     arguments: JSONObject
     raw: str | None = None
     once: bool = False
+    writes: bool = False
+    denied: bool = False
+    permit: str | None = None
     original: str | None = None
     server: str | None = None
     started: float = 0.0
@@ -64,6 +76,21 @@ class Call:
     def ok(self) -> bool:
         """Whether the call succeeded."""
         return self.result is not None and not self.result.get("is_error")
+
+    @property
+    def text(self) -> str:
+        """What the call gave, as text."""
+        content = self.result["content"] if self.result else ()
+        return "\n".join(part["text"] if part["type"] == "text" else f"[{part['type']}]" for part in content)
+
+    @property
+    def value(self) -> JSON:
+        """What the call gave to programs: the structured result, a lone `{"result": x}` wrapper taken off, or the text.
+        """
+        value: JSON = (self.result or {}).get("structured")
+        if value is None:
+            return self.text
+        return value["result"] if is_object(value) and list(value) == ["result"] else value
 
     def answer(self, text: str) -> None:
         """Give the call an error result that the runtime wrote."""
@@ -89,6 +116,39 @@ def _spelt(value: JSON) -> JSON:
     return value if value is None or isinstance(value, bool) else str(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Somebody must allow the call; `body` says what is asked."""
+
+    body: JSONObject
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """The call is not made; `text` is its result."""
+
+    text: str
+
+
+Gate: TypeAlias = Callable[[str | None, Call], Ask | Instead | None]
+"""Decides on a call of a step before it is made: None lets it through."""
+
+
+def open_gate(durable: Durable, gate: Gate | None, step_id: str | None, call: Call, key: str) -> str | None:
+    """Make a call, ask for it, or answer it, as the gate decides. Gives the key under which something will come."""
+    call.started, call.key = durable.now(), key
+    match gate(step_id, call) if gate else None:
+        case Ask(body):
+            durable.expect("approval", key=f"{key}/approval", body=body)
+            return f"{key}/approval"
+        case Instead(text):
+            call.result = call.entry = to_json(ToolResult(call.call_id, call.tool, (Text(text),)))
+            return None
+        case None:
+            start_call(durable, step_id, call, key)
+            return key
+
+
 def start_call(durable: Durable, step_id: str | None, call: Call, key: str) -> None:
     """Start the effect that makes a tool call."""
     call.started, call.key, call.entry = durable.now(), key, {"ref": key}
@@ -100,17 +160,35 @@ def take_call_outcome(durable: Durable, step_id: str | None, call: Call, complet
     """Give the call its result; or, where that is in doubt, ask, and say under which key the answer will come."""
     if completion.key == f"{call.key}/doubt":
         return _take_certainty(durable, step_id, call, completion)
+    if completion.key == f"{call.key}/approval":
+        return _take_approval(durable, step_id, call, completion)
     match completion.outcome:
         case Completed(value):
             call.result = value
         case InDoubt():
-            durable.expect("in-doubt", key=f"{call.key}/doubt")
+            body = {"tool": call.tool, "arguments": call.arguments, "call_id": call.call_id}
+            durable.expect("in-doubt", key=f"{call.key}/doubt", body=body)
             return f"{call.key}/doubt"
         case Failed(error):
             call.answer(f"The tool failed: {error['message']}")
         case Cancelled():
             doubt = "; it may or may not have taken effect" if call.once else ""
             call.answer(f"Cancelled before it had a result{doubt}.")
+    return None
+
+
+def _take_approval(durable: Durable, step_id: str | None, call: Call, completion: Completion) -> str | None:
+    match completion.outcome:
+        case Completed({"decision": "allow"}) | Completed(True):
+            start_call(durable, step_id, call, call.key)
+            return call.key
+        case Completed({"reason": str(reason)}) if reason:
+            call.answer(f"Denied: {reason.removesuffix('.')}. {_DENIED}")
+        case Cancelled():
+            call.answer("Cancelled before it was allowed.")
+        case _:
+            call.answer(f"Denied. {_DENIED}")
+    call.denied = True
     return None
 
 

@@ -51,17 +51,17 @@ Watch: TypeAlias = Callable[[Delta], Iterable[events.Event]]
 class Stage:
     """One way of calling a model: which model, with what standing instructions and tools, and how its reply is read.
 
-    `read` turns the reply's text into the stage's output as JSON and raises `OutputProblem` where it cannot; without it
-    the text is the output. Of the `tools`, the arguments of the effect may name fewer: `tools`, `reads_only`, and, for
-    a model that only follows a grammar, some to `avoid`. `schema` may be made from the arguments of the effect.
-    `watch(run_id, step_id)` gives the translator of one call's deltas.
+    `read` turns the reply's text into the stage's output as JSON and raises `OutputProblem` where it cannot; without
+    it, and where it gives None, the text is the output. Of the `tools`, the arguments of the effect may name fewer:
+    `tools`, `reads_only`, and, for a model that only follows a grammar, some to `avoid`. `schema` may be made from the
+    arguments of the effect. `watch(run_id, step_id)` gives the translator of one call's deltas.
     """
 
     phase: events.Phase
     model: Model
     instructions: str = ""
     tools: tuple[ToolInfo, ...] = ()
-    schema: OutputSchema | Callable[[JSONObject], OutputSchema] | None = None
+    schema: OutputSchema | Callable[[JSONObject], OutputSchema | None] | None = None
     read: Callable[[JSONObject, str], JSON] | None = None
     settings: ModelSettings = field(default_factory=ModelSettings)
     watch: Callable[[str, str | None], Watch] | None = None
@@ -183,7 +183,8 @@ def _read_output(stage: Stage, args: JSONObject, message: Assistant, reply: JSON
         reply["problem"] = "Your reply was empty. Give the answer."
     elif stage.read:
         try:
-            reply["output"] = stage.read(args, message.text)
+            if (output := stage.read(args, message.text)) is not None:
+                reply["output"] = output
         except OutputProblem as problem:
             reply["problem"] = str(problem)
 
@@ -191,13 +192,15 @@ def _read_output(stage: Stage, args: JSONObject, message: Assistant, reply: JSON
 def plan_call(toolbox: Toolbox, name: str, arguments: JSONObject, raw: str | None = None) -> JSONObject:
     """What is to become of a call:
 
-    `error` for the model, or `once`, and what differs: coerced `arguments`, `original` name, `server`.
+    `error` for the model, or `once`, and what differs: `writes`, coerced `arguments`, `original` name, `server`.
     """
     tool = toolbox.find(name)
     if tool is None:
         return {"error": unknown_tool_text(name, toolbox)}
     info = tool.info
     plan: JSONObject = {"once": not info.repeatable}
+    if info.repeatable and not info.read_only:
+        plan["writes"] = True
     if info.original and info.original != name:
         plan["original"] = info.original
     if info.server:

@@ -96,22 +96,27 @@ class PlanStepAdded(Event, frozen=True, kw_only=True, tag="plan.step-added"):
 class PlanCreated(Event, frozen=True, kw_only=True, tag="plan.created"):
     """The plan, as it will be executed.
 
-    Repeated by a resume. `fallback` is set when the planner gave none that was usable.
+    Repeated by a resume. `fallback` is set when the planner gave none that was usable. `findings` are what was found in
+    the plan and mended or left, each with `step`, `kind`, `text` and `mended`; `price` is what it may take.
     """
 
     plan: JSONObject
     fallback: bool = False
+    findings: tuple[JSONObject, ...] = ()
+    price: JSONObject = {}
 
 
 class PlanRevised(Event, frozen=True, kw_only=True, tag="plan.revised"):
-    """The plan after a revision; finished steps are not in it."""
+    """The plan after a revision; finished steps are not in it. `findings` and `price` as for `PlanCreated`."""
 
     plan: JSONObject
     reason: str
+    findings: tuple[JSONObject, ...] = ()
+    price: JSONObject = {}
 
 
 class StepStart(Event, frozen=True, kw_only=True, tag="step.start"):
-    """A step begins. `kind` is `open`, `bound` or `direct`."""
+    """A step begins. `kind` is `open`, `bound`, `direct` or `compute`."""
 
     step_id: str
     index: int

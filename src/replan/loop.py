@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from . import events
-from .calls import Call, start_call, take_call_outcome, tell, tell_call, tell_result
+from .calls import Call, Gate, open_gate, take_call_outcome, tell, tell_call, tell_result
 from .durable import Cancelled, Completed, Completion, Durable, Failed, InDoubt
 from .encoding import JSON, JSONObject
 from .errors import AuthError, ConfigError, JournalError, ReplanError, RunFailed
@@ -48,8 +48,8 @@ class Talk:
 
     `key` is the prefix of its effects' keys. `messages` is the whole history as JSON. `request` is merged into the
     arguments of every model effect. `repairs` is how often the model is asked again when its reply cannot be used.
-    `ended` is None while it goes on; then `text`, `output` (for a stage with an output schema) and `problem` (why the
-    reply is unusable) say what came of it.
+    `gate` decides on each tool call before it is made. `ended` is None while it goes on; then `text`, `output` (for a
+    stage with an output schema) and `problem` (why the reply is unusable) say what came of it.
     """
 
     stage: str
@@ -58,6 +58,7 @@ class Talk:
     max_turns: int = 50
     repairs: int = 2
     request: JSONObject = field(default_factory=dict[str, Any])
+    gate: Gate | None = None
     messages: list[JSONObject] = field(default_factory=list[JSONObject])
     turn: int = 0
     ended: End | None = None
@@ -78,6 +79,11 @@ class Talk:
         """Add messages that the next model call will see."""
         self.messages += messages
         self.fresh += messages
+
+    def go_on(self, *messages: JSONObject) -> None:
+        """Take the conversation up again after its end."""
+        self.say(*messages)
+        self.ended = self.stopping = None
 
     def failed(self, call: Call) -> None:
         """Count the failure of a call."""
@@ -186,6 +192,7 @@ def _calls(message: JSONObject, prepared: list[JSONObject]) -> list[Call]:
         arguments = more.get("arguments", part["arguments"])
         call = Call(part["call_id"], part["name"], arguments, part.get("raw"), once=more.get("once", False))
         call.original, call.server = more.get("original"), more.get("server")
+        call.writes = more.get("writes", call.once)
         if "error" in more:
             call.answer(more["error"])
         calls.append(call)
@@ -226,8 +233,10 @@ async def _start_calls(durable: Durable, talk: Talk, meter: Meter) -> None:
 
 async def _start_call(durable: Durable, talk: Talk, call: Call, key: str) -> None:
     await tell_call(durable, talk.step_id, call)
-    start_call(durable, talk.step_id, call, key)
-    talk.waiting[key] = call
+    if waits_for := open_gate(durable, talk.gate, talk.step_id, call, key):
+        talk.waiting[waits_for] = call
+    else:
+        await tell_result(durable, talk.step_id, call, durable.now())
 
 
 async def _take_result(durable: Durable, talk: Talk, call: Call, completion: Completion) -> None:

@@ -11,7 +11,8 @@ from replan.events import Error, StepComplete, StepStart, StepToolCall, StepTool
 from replan.messages import Refusal, ToolResult
 from replan.model import ModelProfile, ModelRequest
 from replan.planning import Plan, PlannedCall, Step, StepResult, ToolUse
-from replan.planning.executor import binder_prompt, executor_prompt, strip_blocker
+from replan.planning.binder import binder_prompt
+from replan.planning.executor import executor_prompt, strip_blocker
 from replan.testing import ScriptedModel, call
 
 CITIES = {"Lisbon": {"temp": 21, "zone": "Europe/Lisbon"}, "Rome": {"temp": 25, "zone": "Europe/Rome"}}

@@ -17,7 +17,7 @@ from replan.effects import Services
 from replan.encoding import JSON, JSONObject, decode, encode, is_list, is_object, normalise
 from replan.tools.threads import run_in_thread
 
-__all__ = ["as_expected", "check_outputs", "problems"]
+__all__ = ["as_expected", "check_outputs", "mismatch", "problems"]
 
 SECONDS = 60.0
 """How long a function of the host may take."""
@@ -56,7 +56,7 @@ async def check_outputs(ctx: StepContext, args: JSONObject) -> JSON:
     if found := problems(check):
         reason = "; ".join(found)
     elif "schema" in check:
-        reason = _by_schema(check["schema"], outputs)
+        reason = mismatch(check["schema"], outputs)
     elif "expression" in check:
         reason = _by_expression(check["expression"], outputs)
     elif "function" in check:
@@ -130,7 +130,8 @@ def _schema_problems(schema: JSON) -> list[str]:
     return []
 
 
-def _by_schema(schema: JSON, outputs: JSON) -> str | None:
+def mismatch(schema: JSON, outputs: JSON) -> str | None:
+    """In what a value does not fit a JSON schema, the outermost place first; None where it fits."""
     try:
         errors = sorted(_validator(schema).iter_errors(outputs), key=lambda error: len(error.absolute_path))
     except Exception as error:  # noqa: BLE001  # a reference that leads nowhere, an endless one, ...

@@ -1,7 +1,6 @@
 """The executor: how one step is put to a model, and how its reply is read."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from replan import events
 from replan.effects import Stage, text_watch
@@ -11,14 +10,13 @@ from replan.output import OutputProblem, candidates
 from replan.settings import ModelSettings
 from replan.tool import ToolInfo
 
-from .catalogue import for_planner
-from .grounding import bound_arguments, quoted
+from .checks import mismatch
 from .plan import Plan, Step
 from .planner import history_section
 from .prompts import instructions
 from .trace import StepResult
 
-__all__ = ["binder_prompt", "binder_stage", "executor_prompt", "executor_stage", "strip_blocker"]
+__all__ = ["executor_prompt", "executor_stage", "results_section", "strip_blocker"]
 
 BLOCKER = "[BLOCKER]"
 _FINDING_CHARS = 2_000
@@ -31,46 +29,37 @@ def executor_stage(model: Model, tools: tuple[ToolInfo, ...], system_prompt: str
         model=model,
         instructions=instructions("executor", system_prompt),
         tools=tools,
+        schema=_result_schema,
+        read=_read_result,
         settings=settings,
         watch=text_watch(events.StepTextDelta, events.StepReasoningDelta),
     )
 
 
-def binder_stage(model: Model, tools: Sequence[ToolInfo], system_prompt: str, settings: ModelSettings) -> Stage:
-    """The stage that fills in the open arguments of a bound step: one call with the tool's own schema."""
-    by_name = {info.name: shown for info, shown in zip(tools, for_planner(tools), strict=True)}
-    return Stage(
-        phase="execute",
-        model=model,
-        instructions=instructions("binder", system_prompt),
-        schema=partial(_bind_schema, model, by_name),
-        read=partial(_read_arguments, by_name),
-        settings=settings,
-        watch=text_watch(None, events.StepReasoningDelta),
+def _result_schema(args: JSONObject) -> OutputSchema | None:
+    """What the reply to a step that declares outputs looks like."""
+    produces: JSONObject | None = args.get("produces")
+    if not produces:
+        return None
+    properties: JSONObject = {"summary": {"type": "string"}, **produces}
+    return OutputSchema(
+        "result",
+        {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False},
     )
 
 
-def _bind_schema(model: Model, tools: dict[str, ToolInfo], args: JSONObject) -> OutputSchema:
-    info, bind = tools[args["bind"]["tool"]], args["bind"]
-    if not model.profile.constrained:
-        return OutputSchema("arguments", info.parameters)
-    tried = [value for call in bind["refused"] for value in call.values()]
-    offered = [name for name in quoted(bind["error"] or "") if name not in tried]
-    schema = bound_arguments(
-        info, bind["given"], bind["sources"], bind["goal"], offered=offered if tried else [], refused=bind["refused"]
-    )
-    return OutputSchema("arguments", schema)
-
-
-def _read_arguments(tools: dict[str, ToolInfo], args: JSONObject, text: str) -> JSON:
-    """The arguments in a reply, the given ones put back in. They are validated when the call is made."""
+def _read_result(args: JSONObject, text: str) -> JSON:
+    """The outputs that a step declares; None for a step that declares none, or that says that it cannot be done."""
+    schema = _result_schema(args)
+    if schema is None or strip_blocker(text)[1]:
+        return None
+    problem = "it holds no JSON object"
     for candidate in candidates(text):
         if is_object(candidate):
-            known: JSONObject = tools[args["bind"]["tool"]].parameters.get("properties") or {}
-            inner = candidate.get("arguments")
-            found: JSONObject = inner if is_object(inner) and "arguments" not in known else candidate
-            return {**found, **args["bind"]["given"]}
-    raise OutputProblem("Your reply holds no JSON object. Reply with only the arguments as a JSON object.")
+            problem = mismatch(schema.schema, candidate)
+            if problem is None:
+                return candidate
+    raise OutputProblem(f"Your reply is not as the step wants it: {problem}. Reply again with only the corrected JSON.")
 
 
 def executor_prompt(task: JSONObject, plan: Plan, step: Step, trace: Sequence[StepResult], error: str | None) -> str:
@@ -87,16 +76,8 @@ def executor_prompt(task: JSONObject, plan: Plan, step: Step, trace: Sequence[St
         lines.append(f"Planned call: {_call_text(step)}")
     if error:
         lines.append(f"That failed: {error}")
-    return "\n".join(lines)
-
-
-def binder_prompt(goal: str, step: Step, tool: str, trace: Sequence[StepResult], error: str | None) -> str:
-    """The user message for a bound step; `tool` is its line of the catalogue."""
-    lines = [f"Goal: {goal}", ""]
-    lines += [results_section(trace, _FINDING_CHARS), ""] if trace else []
-    lines += [f"Step: {step.description}", f"Tool: {tool}"]
-    if error:
-        lines.append(f"Tried before: {error}")
+    if step.produces:
+        lines.append(f"Reply with a JSON object that has summary, {', '.join(step.produces)}.")
     return "\n".join(lines)
 
 

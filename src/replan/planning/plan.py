@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from typing import Literal, TypeGuard
 
 from msgspec import Struct
 
 from replan.encoding import JSON, JSONObject, clean_text, decode, encode, is_list, is_object
-from replan.tool import ToolInfo
 
-from .catalogue import tool_names
+from .references import read_text
 
 __all__ = ["Plan", "PlannedCall", "Step", "fallback_plan", "free_id", "make_plan"]
 
@@ -65,79 +64,72 @@ def fallback_plan(goal: str) -> Plan:
     return Plan(steps=(Step(id="s1", description=goal, requires_tools=True),))
 
 
-def make_plan(
-    data: JSON, tools: Sequence[ToolInfo], *, max_steps: int, taken: Collection[str] = (), revision: int = 0
-) -> tuple[Plan, list[str]]:
+def make_plan(data: JSON, *, max_steps: int, taken: Collection[str] = (), revision: int = 0) -> tuple[Plan, list[str]]:
     """A plan from a planner's JSON, with what was mended, one remark each. Raises `ValueError` where it is no plan at
     all.
 
-    Missing, ill-formed and repeated ids are replaced (references follow), unknown suggested tools are dropped, a call
-    of an unknown tool becomes an open step, and steps beyond `max_steps` are cut off. `taken` holds the ids of earlier
-    steps of the run.
+    Missing, ill-formed and repeated ids are replaced (references follow), and steps beyond `max_steps` are cut off.
+    `taken` holds the ids of earlier steps of the run. Whether its tools and references are there is not looked at.
     """
     raw_steps = data.get("steps") if is_object(data) else None
     if not is_list(raw_steps):
         raise ValueError('a plan is an object with "steps", a list')  # a value of the model's, not a type error of ours
-    known = tool_names(tools)
     remarks: list[str] = []
-    steps: list[Step] = []
-    renamed: dict[str, str] = {}
-    for number, raw in enumerate(raw_steps, len(taken) + 1):
-        if len(steps) == max_steps:
-            remarks.append(f"the plan had {len(raw_steps)} steps; those after the first {max_steps} were left out")
-            break
-        if not is_object(raw):
-            remarks.append(f"step {number} is not an object and was left out")
-            continue
-        given = str(raw.get("id") or "")
-        ident = _ident(given, number, {*taken, *(step.id for step in steps)})
-        steps.append(_step(raw, ident, renamed, known, remarks))
-        if given != ident:
-            renamed[given] = ident
-    if raw_steps and not steps:
+    rows = [(number, raw) for number, raw in enumerate(raw_steps, 1) if is_object(raw)]
+    if raw_steps and not rows:
         raise ValueError('each of the "steps" is an object with a "description"')
+    remarks += [
+        f"step {n} is not an object and was left out" for n, raw in enumerate(raw_steps, 1) if not is_object(raw)
+    ]
+    if len(rows) > max_steps:
+        remarks.append(f"the plan had {len(raw_steps)} steps; those after the first {max_steps} were left out")
+    rows = rows[:max_steps]
+    given = [str(raw.get("id") or "") for _, raw in rows]
+    idents = _idents(given, [number + len(taken) for number, _ in rows], taken, remarks)
+    renamed = {name: ident for name, ident in reversed([*zip(given, idents, strict=True)]) if name not in taken}
+    steps: list[Step] = []
+    for (_, raw), name, ident in zip(rows, given, idents, strict=True):
+        steps.append(_step(raw, ident, {old: new for old, new in renamed.items() if old and old != new}, remarks))
+        renamed[name] = ident  # what comes later means the last of this name
     thought = clean_text(str(data.get("thought") or ""))
     return Plan(thought=thought, steps=tuple(steps), revision=revision), remarks
 
 
-def _step(raw: JSONObject, ident: str, renamed: dict[str, str], known: dict[str, str], remarks: list[str]) -> Step:
-    """One step; `renamed` are the ids of steps before it that were replaced."""
-    call = _call(raw.get("call"), known, renamed, remarks, ident)
-    suggested = [str(name) for name in _items(raw.get("suggested_tools"))]
-    kept = tuple(dict.fromkeys(known[name] for name in suggested if name in known))
-    if unknown := [name for name in suggested if name not in known]:
-        remarks.append(f"step {ident!r} suggested unknown tools, which were dropped: {', '.join(map(repr, unknown))}")
-    lost_call = call is None and is_object(raw.get("call"))
+def _step(raw: JSONObject, ident: str, renamed: dict[str, str], remarks: list[str]) -> Step:
+    """One step; `renamed` are the ids that were replaced."""
+    call = _call(raw.get("call"), renamed)
+    suggested = tuple(dict.fromkeys(str(name) for name in _items(raw.get("suggested_tools"))))
     description = str(raw.get("description") or (f"Call {call.tool}" if call else raw.get("id") or ident))
-    depends = raw.get("depends_on")
+    depends, compute = raw.get("depends_on"), raw.get("compute")
+    if isinstance(compute, str) and compute.strip():
+        compute = {"value": compute}
+    depends_given = is_list(depends) or bool(_items(depends))
+    produces, from_ = _object(raw.get("produces")), _object(raw.get("from"))
+    odd = [*(k for k, v in produces.items() if not is_object(v)), *(k for k, v in from_.items() if not _is_text(v))]
+    if odd:
+        remarks.append(f"step {ident!r} names outputs without a schema or path: {', '.join(map(repr, odd))}")
     return Step(
         id=ident,
         description=clean_text(_rename(description, renamed)),
         expected_outcome=clean_text(str(raw.get("expected_outcome") or "")),
-        suggested_tools=kept,
-        requires_tools=bool(suggested and not kept) or lost_call or raw.get("requires_tools") is True,
-        depends_on=tuple(renamed.get(str(d), str(d)) for d in _items(depends)) if is_list(depends) else None,
-        produces={k: v for k, v in _object(raw.get("produces")).items() if is_object(v)},
+        suggested_tools=suggested,
+        requires_tools=raw.get("requires_tools") is True,
+        depends_on=tuple(renamed.get(str(d), str(d)) for d in _items(depends)) if depends_given else None,
+        produces={k: v for k, v in produces.items() if is_object(v)},
         call=call,
-        compute=raw["compute"] if is_object(raw.get("compute")) else None,
-        from_={k: v for k, v in _object(raw.get("from")).items() if isinstance(v, str)},
-        check=raw.get("check"),
+        compute=_rename(compute, renamed) if is_object(compute) else None,
+        from_={k: v for k, v in from_.items() if _is_text(v)},
+        check=_rename(raw.get("check"), renamed),
     )
 
 
-def _call(
-    raw: JSON, known: dict[str, str], renamed: dict[str, str], remarks: list[str], ident: str
-) -> PlannedCall | None:
+def _call(raw: JSON, renamed: dict[str, str]) -> PlannedCall | None:
     if not is_object(raw):
         return None
-    name = str(raw.get("tool") or "")
-    if name not in known:
-        remarks.append(f"step {ident!r} called the unknown tool {name!r}; the executor chooses one instead")
-        return None
-    arguments: Any = raw.get("arguments")
-    if not is_object(arguments):
-        return PlannedCall(known[name])
-    return PlannedCall(known[name], _rename(arguments, renamed))
+    name, arguments = str(raw.get("tool") or ""), raw.get("arguments")
+    if isinstance(arguments, str):
+        arguments = read_text(arguments)
+    return PlannedCall(name, _rename(arguments, renamed) if is_object(arguments) else None)
 
 
 def _rename(value: JSON, renamed: dict[str, str]) -> JSON:
@@ -152,9 +144,18 @@ def _rename(value: JSON, renamed: dict[str, str]) -> JSON:
     return value
 
 
-def _ident(given: str, number: int, used: set[str]) -> str:
-    """The step's id: the given one, if it can be one and is free."""
-    return given if _ID.fullmatch(given) and given not in used else free_id(number, used)
+def _idents(given: Sequence[str], numbers: Sequence[int], taken: Collection[str], remarks: list[str]) -> list[str]:
+    """The ids of the steps: the given ones, where they can be ids and are free."""
+    used = {*taken, *(name for name in given if _ID.fullmatch(name))}
+    seen, idents = set(taken), list[str]()
+    for name, number in zip(given, numbers, strict=True):
+        ident = name if name in used and name not in seen else free_id(number, used)
+        if name and name in seen and name not in taken:
+            remarks.append(f"there are two steps {name!r}; the later one is now {ident!r}")
+        used.add(ident)
+        seen.add(name)
+        idents.append(ident)
+    return idents
 
 
 def free_id(number: int, used: Collection[str]) -> str:
@@ -165,7 +166,11 @@ def free_id(number: int, used: Collection[str]) -> str:
 
 
 def _items(value: JSON) -> list[JSON]:
-    return value if is_list(value) else []
+    return value if is_list(value) else [value] if isinstance(value, str) and value else []
+
+
+def _is_text(value: JSON) -> TypeGuard[str]:
+    return isinstance(value, str)
 
 
 def _object(value: JSON) -> JSONObject:

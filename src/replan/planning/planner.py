@@ -1,7 +1,8 @@
 """The planner: from a goal and a list of tools to a plan, streamed while it is written."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from msgspec import structs
 
@@ -14,25 +15,37 @@ from replan.settings import ModelSettings
 from replan.tool import ToolInfo
 
 from .catalogue import catalogue, catalogue_line, for_planner, tool_names
+from .grounding import calculates
 from .lint import mend
 from .plan import make_plan, to_json
 from .prompts import instructions
 from .schema import plan_schema
 from .watch import watch_plan
 
-__all__ = ["history_section", "plan_reader", "planner_prompt", "planner_stage"]
+__all__ = ["PlanReader", "history_section", "plan_reader", "planner_prompt", "planner_stage", "read_plan"]
 
 _HISTORY_TURNS, _HISTORY_CHARS = 8, 1500
 
 
+PlanReader: TypeAlias = Callable[[JSONObject, str], JSONObject]
+"""From the arguments of a model effect and the text of its reply to a plan that may be run, see `read_plan`."""
+
+
 def planner_stage(
-    model: Model, tools: Sequence[ToolInfo], system_prompt: str, settings: ModelSettings, remarks: Sequence[str] = ()
+    model: Model,
+    tools: Sequence[ToolInfo],
+    reader: PlanReader,
+    system_prompt: str,
+    settings: ModelSettings,
+    remarks: Sequence[str] = (),
 ) -> Stage:
     """The stage that writes the plan.
 
     `remarks` tell of servers that are not there and of what servers say about themselves.
     """
     offered = for_planner(tools)
+    if model.profile.constrained:
+        offered = tuple(info for info in offered if not calculates(info))
     listed = f"Tools:\n{catalogue(offered)}" if tools else "There are no tools."
     sections = (listed, "\n".join(remarks), system_prompt)
     return Stage(
@@ -40,7 +53,7 @@ def planner_stage(
         model=model,
         instructions=instructions("planner", *sections),
         schema=partial(plan_schema, model.profile, offered),
-        read=partial(plan_reader, tools),
+        read=reader,
         settings=settings,
         watch=watch_plan,
     )
@@ -64,35 +77,32 @@ def _turn(message: Message) -> str:
     return f"{who}: {text[:_HISTORY_CHARS]}" if text and message.__class__.__name__ != "ToolResult" else ""
 
 
-def plan_reader(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSON:
-    """The plan in a reply, as JSON: `plan`, `remarks` on what was mended, and `tools`, what the loop must know of those
-    that are called.
-
-    Raises `OutputProblem` where the reply holds no plan.
-    """
+def plan_reader(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSONObject:
+    """The plan in a reply, see `read_plan`. Raises `OutputProblem` where the reply holds none."""
     problem = "it holds no JSON"
     for candidate in candidates(text):
         try:
-            plan, remarks = make_plan(
-                candidate,
-                tools,
-                max_steps=args["max_steps"],
-                taken=args.get("taken", ()),
-                revision=args.get("revision", 0),
-            )
+            return read_plan(tools, args, candidate)
         except ValueError as error:
             problem = str(error)
-        else:
-            steps, mended = mend(plan.steps, _uses(candidate, tools), tools, args.get("taken", ()), args["max_steps"])
-            plan, remarks = structs.replace(plan, steps=tuple(steps)), [*remarks, *mended]
-            called = {step.call.tool for step in plan.steps if step.call}
-            facts = {
-                info.name: _facts(shown)
-                for info, shown in zip(tools, for_planner(tools), strict=True)
-                if info.name in called
-            }
-            return {"plan": to_json(plan), "remarks": remarks, "tools": facts}
     raise OutputProblem(f"Your reply is not a plan: {problem}. Reply again with only the corrected JSON.")
+
+
+def read_plan(tools: Sequence[ToolInfo], args: JSONObject, data: JSON) -> JSONObject:
+    plan, remarks = make_plan(
+        data, max_steps=args["max_steps"], taken=args.get("taken", ()), revision=args.get("revision", 0)
+    )
+    steps, mended = mend(plan.steps, _uses(data, tools), tools, args.get("taken", ()), args["max_steps"])
+    plan = structs.replace(plan, steps=tuple(steps))
+    called = {step.call.tool for step in plan.steps if step.call} | {n for s in plan.steps for n in s.suggested_tools}
+    shown = zip(tools, for_planner(tools), strict=True)
+    return {
+        "plan": to_json(plan),
+        "findings": [{"step": None, "kind": "mended", "text": text, "mended": True} for text in [*remarks, *mended]],
+        "problems": [],
+        "tools": {info.name: _facts(told) for info, told in shown if info.name in called},
+        "writes": any(not info.read_only for info in tools),
+    }
 
 
 def _uses(candidate: JSONObject, tools: Sequence[ToolInfo]) -> list[str]:
@@ -105,6 +115,7 @@ def _uses(candidate: JSONObject, tools: Sequence[ToolInfo]) -> list[str]:
 def _facts(info: ToolInfo) -> JSONObject:
     return {
         "once": not info.repeatable,
+        "writes": not info.read_only,
         "original": info.original,
         "server": info.server,
         "line": catalogue_line(info),

@@ -1,10 +1,11 @@
 """The replanner: what to do after a step that did not work."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from replan.effects import Stage
-from replan.encoding import JSONObject, is_object
+from replan.encoding import JSONObject, encode, is_object
 from replan.model import Model, ModelProfile, OutputSchema
 from replan.output import OutputProblem, candidates
 from replan.settings import ModelSettings
@@ -12,27 +13,29 @@ from replan.tool import ToolInfo
 
 from .catalogue import catalogue, for_planner
 from .executor import results_section
-from .plan import Plan, Step
-from .planner import plan_reader
+from .plan import Step
 from .prompts import instructions
 from .schema import steps_schema
 from .trace import StepResult
 
 __all__ = ["replanner_prompt", "replanner_stage"]
 
+Reader: TypeAlias = Callable[[JSONObject, str], JSONObject]
 _MODES = ("continue", "revise", "finish")
 _FINDING_CHARS = 1_500
 
 
-def replanner_stage(model: Model, tools: Sequence[ToolInfo], system_prompt: str, settings: ModelSettings) -> Stage:
-    """The stage that decides between continuing, revising and finishing."""
+def replanner_stage(
+    model: Model, tools: Sequence[ToolInfo], reader: Reader, system_prompt: str, settings: ModelSettings
+) -> Stage:
+    """The stage that decides between continuing, revising and finishing; `reader` reads its plans."""
     offered = for_planner(tools)
     return Stage(
         phase="replan",
         model=model,
         instructions=instructions("replanner", "Tools:\n" + catalogue(offered), system_prompt),
         schema=partial(_schema, model.profile, offered),
-        read=partial(_read, tools),
+        read=partial(_read, reader),
         settings=settings,
     )
 
@@ -51,30 +54,44 @@ def _schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) 
     )
 
 
-def _read(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSONObject:
-    """The decision as JSON: `mode`, `reason`, and for a revision `plan` and `remarks`."""
+def _read(reader: Reader, args: JSONObject, text: str) -> JSONObject:
+    """The decision as JSON: `mode`, `reason`, and for a revision what the reader gives."""
     for candidate in candidates(text):
         if is_object(candidate) and candidate.get("mode") in _MODES:
             reason = str(candidate.get("reason") or "")
             if candidate["mode"] != "revise":
                 return {"mode": candidate["mode"], "reason": reason}
-            return {"mode": "revise", "reason": reason, **plan_reader(tools, args, text)}
+            return {"mode": "revise", "reason": reason, **reader(args, text)}
     raise OutputProblem(f'Your reply is not a decision: it needs "mode", one of {", ".join(_MODES)}. Reply again.')
 
 
-def replanner_prompt(goal: str, trace: Sequence[StepResult], remaining: Sequence[Step], plan: Plan) -> str:
-    """The user message of the replanner: what was done, how the last step went, what is still planned."""
-    lines = [f"Goal: {goal}", "", results_section(trace, _FINDING_CHARS), ""]
-    lines.append(_verdict(trace[-1]))
-    left = [f"- {step.id}: {step.description}" for step in remaining]
-    lines += ["", "Still planned:", *(left or ["- nothing"])]
+def replanner_prompt(
+    goal: str,
+    trace: Sequence[StepResult],
+    about: Sequence[StepResult],
+    running: Sequence[Step],
+    remaining: Sequence[Step],
+) -> str:
+    """The user message of the replanner: what was done, how the steps that it is asked about went, what is running and
+    what is still planned.
+    """
+    lines = [f"Goal: {goal}", "", results_section(trace, _FINDING_CHARS), "", *map(_verdict, about)]
+    if running:
+        lines += ["", "Running, and not to be planned again:", *map(_planned, running)]
+    lines += ["", "Still planned:", *(map(_planned, remaining) if remaining else ["- nothing"])]
     return "\n".join(lines)
 
 
-def _verdict(last: StepResult) -> str:
-    step = f"The step {last.step.id} ({last.step.description})"
-    if last.ok:
+def _planned(step: Step) -> str:
+    call = f": {step.call.tool}({encode(step.call.arguments or {}).decode()})" if step.call else ""
+    needs = f" (after {', '.join(step.depends_on)})" if step.depends_on else ""
+    return f"- {step.id}: {step.description}{call}{needs}"
+
+
+def _verdict(result: StepResult) -> str:
+    step = f"The step {result.step.id} ({result.step.description})"
+    if result.ok:
         return f"{step} worked."
-    failed = ", ".join(last.failed_tools)
-    why = last.summary or (f"the last call of {failed} failed" if failed else "it is blocked")
+    failed = ", ".join(result.failed_tools)
+    why = result.problem or result.summary or (f"the last call of {failed} failed" if failed else "it is blocked")
     return f"{step} did not work: {why[:_FINDING_CHARS]}"

@@ -7,7 +7,7 @@ from .plan import Step
 from .plan import to_json as plan_json
 from .references import references
 
-__all__ = ["Schedule", "dependencies", "in_order"]
+__all__ = ["Schedule", "dependencies", "in_order", "states_needs"]
 
 _READ_FROM = ("description", "call", "compute", "check")
 
@@ -29,6 +29,11 @@ def dependencies(steps: Sequence[Step], others: Collection[str] = ()) -> dict[st
             found[step.id] = tuple(ident for ident in dict.fromkeys(stated) if ident in known and ident != step.id)
         before = (step.id,)
     return found
+
+
+def states_needs(step: Step) -> bool:
+    """Whether a step says what it needs, by `depends_on` or by references."""
+    return step.depends_on is not None or next(_referenced(step), None) is not None
 
 
 def _referenced(step: Step) -> Iterator[str]:

@@ -1,52 +1,54 @@
-"""How one step is run: as the call that the plan wrote, as a call whose arguments are filled in, or by the executor.
+"""How one step is run: as the call that the plan wrote, as a call whose arguments are filled in, as a computation, or
+by the executor.
 
-A step whose call fails moves up: once more with what the error offers, then to the executor with the error in view.
-A call that just failed is not made again unchanged.
+A step whose call fails moves up: once more with what the error offers, then to the executor with the error in view, as
+far as these kinds of steps are allowed. A call that just failed is not made again unchanged.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from replan import events
-from replan.calls import Call, same_call, start_call, take_call_outcome, tell, tell_call, tell_result
+from replan.calls import Call, open_gate, same_call, take_call_outcome, tell, tell_call, tell_result
 from replan.durable import Cancelled, Durable
-from replan.encoding import JSON, JSONObject, encode, is_object
+from replan.encoding import JSONObject, encode, is_object
 from replan.loop import SAME_FAILURES, Talk, attempt, converse
 from replan.messages import to_json, user
 
-from .executor import binder_prompt, executor_prompt, strip_blocker
+from .binder import binder_prompt, compute_prompt, values_of
+from .compute import ComputeError, compute, open_operand
+from .executor import executor_prompt, strip_blocker
+from .gate import gate_of, give_back
 from .grounding import quoted
 from .plan import Step
-from .references import MissingReference, references, resolve
+from .references import MissingReference, resolve
+from .schedule import states_needs
 from .state import PlanningState
 from .trace import StepResult, ToolUse
+from .verify import verified
 
 __all__ = ["run_step"]
 
+Kind: TypeAlias = Literal["direct", "bound", "open", "compute"]
 
-async def run_step(durable: Durable, state: PlanningState, step: Step) -> StepResult:
+
+async def run_step(durable: Durable, state: PlanningState, step: Step, index: int) -> StepResult:
     """Run one step to its end."""
-    state.iterations += 1
-    tool = state.tools.get(step.call.tool) if step.call else None
-    kind = "open" if step.call is None or tool is None else "direct" if not _open_arguments(step, tool) else "bound"
-    started = durable.now()
+    kind, started = _kind(state, step), durable.now()
     start = events.StepStart(
-        run_id=durable.run_id, step_id=step.id, index=state.iterations - 1, description=step.description, kind=kind
+        run_id=durable.run_id, step_id=step.id, index=index, description=step.description, kind=kind
     )
     await tell(durable, start)
-    if kind != "open" and (needed := _failed_need(state, step, kind)):
-        summary = f"Not run: it needs the result of step {needed}, which failed."
-        result = StepResult(step=step, kind=kind, summary=summary, blocked=True, needs=needed)
-    elif tool:
-        result = await _run_call_step(durable, state, step, tool)
-    else:
-        result = await _run_open_step(durable, state, step)
+    result = _not_run(state, step, kind) or await _run(durable, state, step, kind)
+    if result.ok and result.step.id not in state.described:
+        result = await verified(durable, state, result)
     result = msgspec.structs.replace(result, kind=kind, seconds=max(0.0, durable.now() - started))
     complete = events.StepComplete(
         run_id=durable.run_id,
         step_id=step.id,
-        summary=result.summary,
+        summary=result.problem or result.summary,
         ok=result.ok,
         blocked=result.blocked,
         seconds=result.seconds,
@@ -55,20 +57,47 @@ async def run_step(durable: Durable, state: PlanningState, step: Step) -> StepRe
     return result
 
 
-def _failed_need(state: PlanningState, step: Step, kind: str) -> str | None:
-    """The failed step that a call cannot do without: one it refers to, or for open arguments the one before it."""
-    assert state.plan is not None
-    failed = {result.step.id for result in state.trace if result.fruitless}
-    needed = list(references(step.call.arguments if step.call else None))
-    if not needed and kind == "bound" and step in state.plan.steps:
-        needed = [planned.id for planned in state.plan.steps[: state.plan.steps.index(step)][-1:]]
-    return next((ident for ident in needed if ident in failed), None)
+def _kind(state: PlanningState, step: Step) -> Kind:
+    if step.compute is not None and state.allows("direct"):
+        return "compute"
+    tool = state.tools.get(step.call.tool) if step.call else None
+    if tool is None:
+        return "open"
+    return "direct" if state.allows("direct") and not _open_arguments(step, tool) else "bound"
 
 
 def _open_arguments(step: Step, tool: JSONObject) -> list[str]:
     """The required arguments that the plan leaves open."""
     given = (step.call.arguments if step.call else None) or {}
     return [name for name in tool["required"] if given.get(name) is None]
+
+
+def _not_run(state: PlanningState, step: Step, kind: Kind) -> StepResult | None:
+    """The result of a step that cannot do without a step of which nothing came.
+
+    A step that says nothing of what it needs can, unless its arguments are to come from the step before it.
+    """
+    needs = state.needs.get(step.id, ()) if states_needs(step) or kind in ("bound", "compute") else ()
+    if needed := next((ident for ident in needs if ident in state.fruitless), None):
+        summary = f"Not run: it needs the result of step {needed}, which failed."
+        return StepResult(step=step, kind=kind, summary=summary, blocked=True, needs=needed)
+    if needed := next((ident for ident in needs if ident in state.described), None):
+        state.described.add(step.id)
+        if state.may_write(step):
+            arguments = step.call.arguments if step.call else None
+            state.effects.append({"step": step.id, "tool": step.call and step.call.tool, "arguments": arguments})
+        summary = f"Not known before it is run: it needs the result of step {needed}, which a dry run does not make."
+        return StepResult(step=step, kind=kind, summary=summary)
+    return None
+
+
+async def _run(durable: Durable, state: PlanningState, step: Step, kind: Kind) -> StepResult:
+    if kind == "compute":
+        return await _run_compute_step(durable, state, step)
+    if kind == "open":
+        return await _run_open_step(durable, state, step)
+    assert step.call
+    return await _run_call_step(durable, state, step, kind, state.tools[step.call.tool])
 
 
 @dataclass(slots=True)
@@ -79,7 +108,9 @@ class _Attempts:
     error: str | None = None
 
 
-async def _run_call_step(durable: Durable, state: PlanningState, step: Step, tool: JSONObject) -> StepResult:
+async def _run_call_step(
+    durable: Durable, state: PlanningState, step: Step, kind: Kind, tool: JSONObject
+) -> StepResult:
     """A direct or bound step; where its call fails, one more with what the error offers, then the executor with the
     error in view.
     """
@@ -88,26 +119,30 @@ async def _run_call_step(durable: Durable, state: PlanningState, step: Step, too
     planned = {name: value for name, value in (step.call.arguments or {}).items() if value is not None}
     given, missing = _resolve_each(planned, state.outputs)
     tries.error = "; ".join(missing.values()) or None
-    open_arguments = [name for name in tool["required"] if name not in given]
+    open_arguments: list[str] = [name for name in tool["required"] if name not in given]
+    if kind == "bound" and not open_arguments:  # direct steps are not allowed: a model has the last word
+        given, open_arguments = {}, tool["required"]
     if not missing.keys() <= set(tool["required"]):
-        return await _run_open_step(durable, state, step, tries)
-    if open_arguments and not state.trace and not planned:
+        return await _move_up(durable, state, step, tries)
+    if open_arguments and not planned and not state.sources(step) and state.allows("open"):
         return await _run_open_step(durable, state, step)
     for _ in range(2):
+        if open_arguments and not state.allows("bound"):
+            break
         arguments = await _bind(durable, state, step, tool, given, tries) if open_arguments else given
         if arguments is None or _was_tried(arguments, tries):
             break
         call = await _make_call(durable, state, step, tool, arguments, tries)
-        if call is None or call.ok or state.meter.reached:
+        if call is None or call.ok or call.denied or state.meter.reached:
             return _call_result(step, tries, call)
-        text = _text(call)
+        text = call.text
         tries.error = f"{step.call.tool}({encode(arguments).decode()}) failed: {text}"
         if tool["once"] or not set(quoted(text)).difference(map(str, arguments.values())):
             break
         named = [name for name in tool["required"] if str(arguments.get(name)) in quoted(text)]
         open_arguments = named or tool["required"]
         given = {name: value for name, value in arguments.items() if name not in open_arguments}
-    return await _run_open_step(durable, state, step, tries)
+    return await _move_up(durable, state, step, tries)
 
 
 def _resolve_each(arguments: JSONObject, outputs: dict[str, JSONObject]) -> tuple[JSONObject, dict[str, str]]:
@@ -131,16 +166,18 @@ async def _bind(
 ) -> JSONObject | None:
     """The arguments of a bound call, filled in by one model call; None where the model gives none."""
     assert step.call is not None
+    sources = state.sources(step)
     bind: JSONObject = {
         "tool": step.call.tool,
         "given": given,
         "goal": state.goal,
         "error": tries.error,
-        "sources": list(state.outputs.values()),
+        "sources": [state.outputs[ident] for ident in sources],
         "refused": [call.arguments for call in tries.calls],
     }
     talk = Talk("binder", f"step/{step.id}/bind{len(tries.calls)}/", step.id, repairs=1, request={"bind": bind})
-    talk.say(to_json(user(binder_prompt(state.goal, step, tool["line"], state.trace, tries.error))))
+    known = [result for result in state.trace if result.step.id in sources]
+    talk.say(to_json(user(binder_prompt(state.goal, step, tool["line"], known, tries.error))))
     tries.error = await attempt(durable, talk, state.meter) or tries.error
     return talk.output if talk.ended == "answered" else None
 
@@ -151,28 +188,70 @@ async def _make_call(
     """Make the step's call; None where it was cancelled."""
     assert step.call is not None
     key = f"step/{step.id}/call{len(tries.calls)}"
-    call = Call(key.replace("/", "-"), step.call.tool, arguments, once=tool["once"])
+    call = Call(key.replace("/", "-"), step.call.tool, arguments, once=tool["once"], writes=tool["writes"])
     call.original, call.server = tool["original"], tool["server"]
     tries.calls.append(call)
     if not state.meter.take_tool_call():
         call.answer("Not run: the tool-call budget of this run is exhausted.")
         return call
     await tell_call(durable, step.id, call)
-    start_call(durable, step.id, call, key)
-    completion = await durable.next()
-    cancelled = isinstance(completion.outcome, Cancelled)
-    while take_call_outcome(durable, step.id, call, completion):
+    at, cancelled = durable.now(), False
+    waits = open_gate(durable, gate_of(state), step.id, call, key)
+    while waits:
         completion = await durable.next()
-    await tell_result(durable, step.id, call, completion.at)
+        cancelled, at = isinstance(completion.outcome, Cancelled), completion.at
+        waits = take_call_outcome(durable, step.id, call, completion)
+    await tell_result(durable, step.id, call, at)
+    give_back(state, [call])
     return None if cancelled else call
 
 
 def _call_result(step: Step, tries: _Attempts, call: Call | None) -> StepResult:
     uses = tuple(map(_use, tries.calls))
     if call is None or not call.ok:
-        summary = "Cancelled." if call is None else _text(call)
+        summary = "Cancelled." if call is None else call.text
         return StepResult(step=step, kind="direct", summary=summary, calls=uses, blocked=True, cancelled=call is None)
-    return StepResult(step=step, kind="direct", summary=_text(call), calls=uses, outputs={"result": _value(call)})
+    return StepResult(step=step, kind="direct", summary=call.text, calls=uses, outputs={"result": call.value})
+
+
+async def _run_compute_step(durable: Durable, state: PlanningState, step: Step) -> StepResult:
+    """A computation; where an operand is open, one model call chooses what is computed with."""
+    assert step.compute is not None
+    spec: JSONObject | None = step.compute
+    tries = _Attempts()
+    if open_operand(spec):
+        spec = await _bind_compute(durable, state, step, spec, tries)
+    if spec is not None:
+        try:
+            outputs = compute(spec, state.outputs, state.labels)
+        except (ComputeError, MissingReference) as error:
+            tries.error = str(error)
+        else:
+            return StepResult(step=step, kind="compute", summary=str(outputs.get("text", "")), outputs=outputs)
+    return await _move_up(durable, state, step, tries)
+
+
+async def _bind_compute(
+    durable: Durable, state: PlanningState, step: Step, spec: JSONObject, tries: _Attempts
+) -> JSONObject | None:
+    values = values_of({ident: state.outputs[ident] for ident in state.sources(step)}, state.labels)
+    if not values or not state.allows("bound"):
+        tries.error = "there is nothing to compute with" if state.allows("bound") else None
+        return None
+    bind: JSONObject = {"compute": spec, "goal": state.goal, "values": values}
+    talk = Talk("binder", f"step/{step.id}/bind0/", step.id, repairs=1, request={"bind": bind})
+    talk.say(to_json(user(compute_prompt(state.goal, step, spec, values))))
+    tries.error = await attempt(durable, talk, state.meter) or talk.problem
+    return talk.output if talk.ended == "answered" else None
+
+
+async def _move_up(durable: Durable, state: PlanningState, step: Step, tries: _Attempts) -> StepResult:
+    """What becomes of a step that failed: the executor's, where that is allowed."""
+    if state.allows("open"):
+        return await _run_open_step(durable, state, step, tries)
+    summary = tries.error or "The arguments could not be filled in."
+    uses = tuple(map(_use, tries.calls))
+    return StepResult(step=step, kind="bound", summary=summary, calls=uses, blocked=True)
 
 
 async def _run_open_step(
@@ -180,43 +259,45 @@ async def _run_open_step(
 ) -> StepResult:
     """A step that the executor does with its tools."""
     assert state.plan is not None
+    try:
+        described = msgspec.structs.replace(step, description=str(resolve(step.description, state.outputs)))
+    except MissingReference as error:
+        return StepResult(step=step, kind="open", summary=f"Not run: {error}", blocked=True)
     before = tries.calls if tries else []
     talk = Talk("executor", f"step/{step.id}/open/", step.id, max_turns=state.meter.limits.max_turns)
+    talk.gate = gate_of(state)
     if state.task["tool_selection"] == "plan-narrowed" and not step.requires_tools:
         talk.request["tools"] = [*step.suggested_tools, *([step.call.tool] if step.call else [])]
     error = tries.error if tries else None
-    talk.say(to_json(user(executor_prompt(state.task, state.plan, step, state.trace, error))))
+    talk.say(to_json(user(executor_prompt(state.task, state.plan, described, state.trace, error))))
     for call in before:
         talk.failures[call.signature] = SAME_FAILURES
     talk.request["avoid"] = sorted({call.tool for call in before})
-    talk.request["reads_only"] = bool(before) and not any(call.once for call in before)
+    talk.request["reads_only"] = not state.may_write(step) if tries else False
+    if step.produces:
+        talk.request["produces"], talk.repairs = step.produces, 1
     await converse(durable, talk, state.meter)
-    summary, blocked = strip_blocker(talk.text)
+    give_back(state, talk.finished_calls)
+    return _open_result(step, talk, before)
+
+
+def _open_result(step: Step, talk: Talk, before: list[Call]) -> StepResult:
+    found: JSONObject = talk.output if is_object(talk.output) else {}
+    summary, blocked = strip_blocker(str(found.get("summary", talk.text)))
     calls = [*before, *talk.finished_calls]
-    found = [_value(call) for call in talk.finished_calls if call.ok]
+    values = [call.value for call in talk.finished_calls if call.ok]
+    problem = f"Its result is not as planned: {talk.problem}" if talk.ended == "invalid-output" else None
     return StepResult(
         step=step,
         kind="open",
         summary=summary or f"The step ended without a reply: {talk.ended}.",
         calls=tuple(map(_use, calls)),
-        outputs={"result": summary, **({"calls": found} if found else {})},
-        blocked=blocked or talk.ended != "answered",
+        outputs={"result": summary, **({"calls": values} if values else {}), **found},
+        blocked=blocked or talk.ended not in ("answered", "invalid-output"),
         cancelled=talk.ended == "cancelled",
+        problem=problem,
     )
 
 
 def _use(call: Call) -> ToolUse:
-    return ToolUse(call.tool, call.arguments, _text(call), call.ok, call.once)
-
-
-def _text(call: Call) -> str:
-    content = call.result["content"] if call.result else ()
-    return "\n".join(part["text"] if part["type"] == "text" else f"[{part['type']}]" for part in content)
-
-
-def _value(call: Call) -> JSON:
-    """What later steps refer to: the structured result, a lone `{"result": x}` wrapper taken off, or the text."""
-    value: JSON = (call.result or {}).get("structured")
-    if value is None:
-        return _text(call)
-    return value["result"] if is_object(value) and list(value) == ["result"] else value
+    return ToolUse(call.tool, call.arguments, call.text, call.ok, call.writes)
