@@ -32,6 +32,8 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_run(commands)
     _add_resume(commands)
+    _add_inbox(commands)
+    _add_answer(commands)
     _add_runs(commands)
     _add_show(commands)
     _add_tools(commands)
@@ -77,6 +79,40 @@ def _add_resume(commands: Any) -> None:
     _add_common(parser)
 
 
+def _add_inbox(commands: Any) -> None:
+    parser = commands.add_parser("inbox", help="list what runs wait for from people")
+    parser.add_argument("run_id", nargs="?", metavar="RUN_ID", help="of this run only")
+    _add_journal(parser)
+    _add_common(parser, "one JSON object an item, a line each, nothing clipped")
+
+
+_ANSWERS = """answers:
+  a plan:             accept, edit [--plan FILE], reject [--reason TEXT]
+  a call outside it:  allow, deny [--reason TEXT]
+  a call in doubt:    done [--result TEXT], not-done
+  anything:           JSON"""
+
+
+def _add_answer(commands: Any) -> None:
+    parser = commands.add_parser(
+        "answer",
+        help="answer what a run waits for",
+        description="Answer what a run waits for, once. `replan resume RUN_ID` goes on with it.",
+        epilog=_ANSWERS,
+    )
+    parser.add_argument("run_id", metavar="RUN_ID")
+    parser.add_argument(
+        "words", nargs="+", metavar="[KEY] ANSWER", help="KEY may be left out where the run waits for one thing only"
+    )
+    parser.add_argument("--reason", metavar="TEXT", help="with reject and deny: why; the model reads it")
+    parser.add_argument(
+        "--plan", metavar="FILE", help="with edit: the plan to run, as YAML or JSON (default: opens $VISUAL or $EDITOR)"
+    )
+    parser.add_argument("--result", metavar="TEXT", help="with done: what the call gave")
+    _add_journal(parser)
+    _add_common(parser, None)
+
+
 def _add_runs(commands: Any) -> None:
     parser = commands.add_parser("runs", help="list the runs, newest first")
     _add_journal(parser)
@@ -87,6 +123,11 @@ def _add_runs(commands: Any) -> None:
 def _add_show(commands: Any) -> None:
     parser = commands.add_parser("show", help="show a run: goal, plan, tool calls, answer, cost")
     parser.add_argument("run_id", metavar="RUN_ID")
+    group = parser.add_argument_group("the plan")
+    group.add_argument("--plan", action="store_true", help="draw the plan: steps, states, times, what waits for what")
+    form = group.add_mutually_exclusive_group()
+    form.add_argument("--mermaid", action="store_true", help="draw it as Mermaid text")
+    form.add_argument("--svg", metavar="FILE", help="draw it as an SVG file (`-`: to standard output)")
     _add_journal(parser)
     _add_common(parser, "one JSON object, nothing clipped")
 
@@ -153,6 +194,11 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--replan-after",
         choices=("failure", "always"),
         help="the steps after which the plan is looked at (default: failure)",
+    )
+    group.add_argument(
+        "--review",
+        choices=("never", "writes", "always"),
+        help="plans that a person has to accept: those that may write, or all (default: never)",
     )
     for option, least, text in (
         ("--max-turns", 1, "model calls in one step, or in a plain run (default: 50)"),

@@ -19,7 +19,9 @@ from replan.usage import Usage
 
 from .environment import find_run, journal_path, load_env_file
 from .output import write_bytes, write_error, write_text
+from .picture import draw
 from .screens import step_states
+from .showing import show_picture, wants_picture
 from .stop import Stopper, run_async
 from .text import amount, call_text, clean, dollars, duration, one_line
 from .view import CallView, View
@@ -58,10 +60,15 @@ async def _runs(args: Namespace, stopper: Stopper) -> int:
 async def _show(args: Namespace, stopper: Stopper) -> int:
     async with _journal(args) as journal:
         info = await find_run(journal, args.run_id)
-        view = View()
-        for _, event in await journal.events(args.run_id):
-            view.take(events.from_json(event))
-    if args.json:
+        told = [events.from_json(event) for _, event in await journal.events(args.run_id)]
+    view = View()
+    for event in told:
+        view.take(event)
+    if wants_picture(args):
+        if not view.plans:
+            raise ConfigError(f"run {info.run_id!r} has no plan; see what it did with: replan show {info.run_id}")
+        show_picture(args, draw(told, _status(info)), f"Plan of run {info.run_id}")
+    elif args.json:
         write_bytes(encode(_whole(info, view)) + b"\n")
     else:
         write_text("".join(f"{line}\n" for line in _lines(info, view)))

@@ -29,7 +29,7 @@ def mermaid(picture: Picture, title: str = "Plan") -> str:
 
 def _lines(picture: Picture, title: str) -> Iterator[str]:
     yield "flowchart TD"
-    yield f"    accTitle: {_escape(title)}"
+    yield f"    accTitle: {_escape(title) or 'Plan'}"
     if chain := label(picture):
         yield f"    accDescr: {_escape(chain)}"
     names = {ident: f"n{number}" for number, ident in enumerate(picture.nodes, 1)}

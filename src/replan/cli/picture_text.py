@@ -1,8 +1,8 @@
 """A plan's picture for a terminal: boxes and lines where they fit, else a list with indents."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TypeAlias
 
 from replan.planning.schedule import in_order
@@ -11,7 +11,7 @@ from .layers import Bend, Layers, Slot, arrange, place
 from .picture import MARKS, Node, Picture, State, cells, clipped, figures, label, shown, wrapped
 from .text import one_line
 
-__all__ = ["Cell", "diagram", "listing"]
+__all__ = ["Cell", "diagram", "listing", "painted"]
 
 _MOST_NODES = 60
 _NARROWEST, _BROADEST, _GAP = 22, 38, 2
@@ -39,8 +39,22 @@ _LINES = {  # by the sides that they lead to: up, down, left, right
 }
 _HEAVY = dict(zip("│─┘└┐┌┼", "┃━┛┗┓┏╋", strict=True))
 
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
+
 Cell: TypeAlias = tuple[str, str]
-"""A character (empty: the right half of a wide one) and its style in `rich`'s words."""
+"""A character (empty: the right half of a wide one) and its style, words of `_CODES`."""
+
+
+def painted(lines: Iterable[Sequence[Cell]], *, colours: bool) -> str:
+    """The lines as they are written to a terminal."""
+    written: list[str] = []
+    for line in lines:
+        for style, cells_of in groupby(line, key=lambda cell: cell[1]):
+            text = "".join(character for character, _ in cells_of)
+            codes = ";".join(_CODES[word] for word in style.split())
+            written.append(f"\x1b[{codes}m{text}\x1b[0m" if codes and colours else text)
+        written.append("\n")
+    return "".join(written)
 
 
 # ---- list
