@@ -71,18 +71,20 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Picture:
     """The graph. `needs` gives for each node those that it waits for, without cycles; the nodes of `critical` are the
-    chain that takes longest, `seconds` how long it takes; `estimated` where some of that is a guess.
+    chain that takes longest, `joints` the edges between them, `seconds` how long it takes; `estimated` where some of
+    that is a guess.
     """
 
     nodes: dict[str, Node]
     needs: dict[str, tuple[str, ...]]
     critical: tuple[str, ...] = ()
+    joints: frozenset[tuple[str, str]] = frozenset()
     seconds: float = 0.0
     estimated: bool = False
 
     def is_critical(self, first: str, second: str) -> bool:
         """Whether an edge is part of the longest chain."""
-        return (first, second) in pairwise(self.critical)
+        return (first, second) in self.joints
 
 
 @dataclass(slots=True)
@@ -194,7 +196,9 @@ def _with_longest_chain(picture: Picture) -> Picture:
     while chain[-1] in before:
         chain.append(before[chain[-1]])
     estimated = any(picture.nodes[ident].seconds is None for ident in chain)
-    return replace(picture, critical=tuple(reversed(chain)), seconds=ends[chain[0]], estimated=estimated)
+    critical = tuple(reversed(chain))
+    joints = frozenset(pairwise(critical))
+    return replace(picture, critical=critical, joints=joints, seconds=ends[chain[0]], estimated=estimated)
 
 
 def _weights(nodes: Mapping[str, Node]) -> dict[str, float]:

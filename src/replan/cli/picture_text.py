@@ -137,6 +137,7 @@ class _Wire:
     start: int
     end: int
     heavy: bool
+    tip: bool
     track: int = 0
 
 
@@ -161,7 +162,10 @@ def _gap(
     )
     if starts is None or ends is None:
         return None
-    wires = [_Wire(starts[first, second], ends[second, first], heavy) for first, second, heavy in pieces]
+    wires = [
+        _Wire(starts[first, second], ends[second, first], heavy, tip=not isinstance(second, Bend))
+        for first, second, heavy in pieces
+    ]
     return wires if _lay(wires) else None
 
 
@@ -222,7 +226,7 @@ def _connect(canvas: "_Canvas", wires: Sequence[_Wire], top: int) -> int:
     """Draw the wires below a row, with tips; gives the number of lines that they take."""
     if not wires:
         return 0
-    tracks = 1 + max(wire.track for wire in wires)  # at least one line, so that a tip has something behind it
+    tracks = 1 + max(wire.track for wire in wires)
     for wire in sorted(wires, key=lambda wire: wire.heavy):
         across = wire.start != wire.end
         for line in range(tracks):
@@ -236,7 +240,10 @@ def _connect(canvas: "_Canvas", wires: Sequence[_Wire], top: int) -> int:
             right = wire.end > wire.start
             canvas.line(wire.start, top + wire.track, "ur" if right else "ul", heavy=wire.heavy)
             canvas.line(wire.end, top + wire.track, "dl" if right else "dr", heavy=wire.heavy)
-        canvas.put(wire.end, top + tracks, "▼", "bold" if wire.heavy else "dim")
+        if wire.tip:
+            canvas.put(wire.end, top + tracks, "▼", "bold" if wire.heavy else "dim")
+        else:
+            canvas.line(wire.end, top + tracks, "ud", heavy=wire.heavy)
     return tracks + 1
 
 
