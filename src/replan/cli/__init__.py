@@ -17,7 +17,16 @@ from .text import one_line
 
 __all__ = ["main"]
 
-_COMMANDS = {"run": "launch", "resume": "launch", "runs": "past", "show": "past", "tools": "servers", "model": "model"}
+_COMMANDS = {
+    "run": "launch",
+    "resume": "launch",
+    "inbox": "inbox",
+    "answer": "inbox",
+    "runs": "past",
+    "show": "past",
+    "tools": "servers",
+    "model": "model",
+}
 _PIPE_CLOSED = 141
 
 

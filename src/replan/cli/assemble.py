@@ -51,7 +51,9 @@ def assemble(recipe: Recipe, journal: Journal | None, asker: Asker | None) -> As
             executor=models[recipe.model],
             synthesizer=models[recipe.synthesizer_model or recipe.model],
         )
-        planning = Planning(replan_after=recipe.replan_after, tool_selection=recipe.tool_selection)
+        planning = Planning(
+            replan_after=recipe.replan_after, tool_selection=recipe.tool_selection, review=recipe.review
+        )
         agent = PlanningAgent(models[recipe.model], models=stages, planning=planning, **options)
     return Assembly(agent, list(models.values()))
 

@@ -1,13 +1,17 @@
 """What the process finds around it: variables from a file, the journal and the runs in it."""
 
 import os
+import shlex
+from argparse import Namespace
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from replan.errors import ConfigError, RunNotFound
 from replan.folders import state_folder
-from replan.journal import Journal, RunInfo
+from replan.journal import Journal, RunInfo, open_journal
 
-__all__ = ["find_run", "journal_path", "load_env_file"]
+__all__ = ["find_run", "journal_path", "load_env_file", "next_command", "opened_journal"]
 
 
 def load_env_file(path: str | None) -> None:
@@ -46,6 +50,22 @@ def journal_path(given: str | None) -> Path:
     if named := given or os.environ.get("REPLAN_JOURNAL"):
         return Path(named).expanduser().absolute()
     return state_folder() / "runs.db"
+
+
+@asynccontextmanager
+async def opened_journal(args: Namespace) -> AsyncGenerator[Journal]:
+    """The journal of the options, for a command that only looks at it or answers."""
+    journal = open_journal(journal_path(args.journal))
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+def next_command(name: str, run_id: str, args: Namespace, *words: str) -> str:
+    """A command on the run, with the journal where that is not the default one."""
+    where = ["--journal", args.journal] if args.journal else []
+    return shlex.join(["replan", name, run_id, *where, *words])
 
 
 async def find_run(journal: Journal, run_id: str) -> RunInfo:

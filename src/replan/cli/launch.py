@@ -12,11 +12,12 @@ from typing import Any
 from replan import Run, RunResult, events
 from replan.encoding import clean_text
 from replan.errors import ConfigError, JournalError, ReplanError
-from replan.journal import Journal, MemoryJournal, open_journal
+from replan.journal import InboxItem, Journal, MemoryJournal, open_journal
 
 from .ask import Asker, can_ask
 from .assemble import Assembly, assemble
-from .environment import find_run, journal_path, load_env_file
+from .environment import find_run, journal_path, load_env_file, next_command
+from .inbox import how_to_answer
 from .output import is_terminal, write_error, write_text
 from .reading import read_all
 from .recipe import Recipe, from_options, from_stored, stored
@@ -35,6 +36,7 @@ _STOPPED = {
     "length": "the reply was cut off at the model's output limit",
     "no-progress": "the model repeated calls that had failed; say more in the goal, or use another model",
     "cancelled": "a step was cancelled",
+    "plan-rejected": "the plan was not accepted",
 }
 
 
@@ -83,7 +85,9 @@ async def _resume(args: Namespace, stopper: Stopper) -> int:
         stack.push_async_callback(journal.close)
         info = await find_run(journal, args.run_id)
         if info.status == "complete":
-            raise JournalError(f"run {info.run_id!r} is complete; see it with: {_command('show', info.run_id, args)}")
+            raise JournalError(
+                f"run {info.run_id!r} is complete; see it with: {next_command('show', info.run_id, args)}"
+            )
         recipe = from_stored(info.meta, args, info.run_id)
         load_env_file(recipe.env_file)
         screen = make_screen(args)
@@ -113,6 +117,8 @@ async def _follow(args: Namespace, recipe: Recipe, job: _Job, stopper: Stopper) 
         async with AsyncExitStack() as stack:
             stack.push_async_callback(job.journal.close)
             asker = Asker(job.journal, job.screen) if can_ask(args) else None
+            if asker is not None:
+                stack.callback(asker.close)
             assembly: Assembly = assemble(recipe, job.journal, asker)
             stack.push_async_callback(assembly.close)
             async with job.begin(assembly.agent) as run:
@@ -121,7 +127,8 @@ async def _follow(args: Namespace, recipe: Recipe, job: _Job, stopper: Stopper) 
                     result = await _watch(run, job)
                 except ReplanError as error:
                     return _tell_failure(args, run, job, error, stopper)
-            return _tell_result(args, result, job.screen.view.seconds)
+            items = await job.journal.inbox(result.run_id) if result.status == "paused" else []
+            return _tell_result(args, result, job.screen.view.seconds, items)
 
 
 async def _watch(run: Run[Any], job: _Job) -> RunResult[Any]:
@@ -136,7 +143,7 @@ async def _watch(run: Run[Any], job: _Job) -> RunResult[Any]:
 # ---- what is said at the end
 
 
-def _tell_result(args: Namespace, result: RunResult[Any], seconds: float) -> int:
+def _tell_result(args: Namespace, result: RunResult[Any], seconds: float, items: list[InboxItem]) -> int:
     """Print the answer and the figures; give the exit code."""
     if result.text.strip() and not args.json:
         write_text(f"{clean(result.text).strip()}\n")
@@ -146,8 +153,10 @@ def _tell_result(args: Namespace, result: RunResult[Any], seconds: float) -> int
         case "complete":
             return 0
         case "paused":
-            how = _command("resume", result.run_id, args)
+            how = next_command("resume", result.run_id, args)
             write_error(f"replan: the run waits for a person; answer in a terminal with: {how}\n")
+            for command in how_to_answer(items, args):
+                write_error(f"  or answer with: {command}\n")
             return 3
         case _:
             reason = result.stop_reason or "stopped"
@@ -159,7 +168,7 @@ def _tell_failure(args: Namespace, run: Run[Any], job: _Job, error: ReplanError,
     """Say why there is no answer, and how to go on; give the exit code."""
     can_resume = not isinstance(job.journal, MemoryJournal) and bool(job.past or job.screen.view.goal)
     how = (
-        f"; go on with: {_command('resume', run.run_id, args)}"
+        f"; go on with: {next_command('resume', run.run_id, args)}"
         if can_resume and not isinstance(error, JournalError)
         else ""
     )
@@ -174,14 +183,6 @@ def _tell_failure(args: Namespace, run: Run[Any], job: _Job, error: ReplanError,
         write_error("".join(traceback.format_exception(error)))
     write_error(f"replan: {one_line(str(error), 2000)}{how}\n")
     return 2 if isinstance(error, ConfigError) else 1
-
-
-def _command(name: str, run_id: str, args: Namespace) -> str:
-    """The command that goes on, with the journal where that is not the default one."""
-    import shlex
-
-    where = ["--journal", args.journal] if args.journal else []
-    return shlex.join(["replan", name, run_id, *where])
 
 
 def _figures(result: RunResult[Any], seconds: float) -> str:

@@ -3,7 +3,6 @@
 import time
 from argparse import Namespace
 from collections.abc import Iterator
-from contextlib import aclosing
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -13,11 +12,11 @@ import msgspec
 from replan import events
 from replan.encoding import JSON, JSONObject, encode
 from replan.errors import ConfigError
-from replan.journal import RunInfo, open_journal
+from replan.journal import RunInfo
 from replan.prices import price
 from replan.usage import Usage
 
-from .environment import find_run, journal_path, load_env_file
+from .environment import find_run, journal_path, load_env_file, opened_journal
 from .output import write_bytes, write_error, write_text
 from .picture import draw
 from .screens import step_states
@@ -42,7 +41,7 @@ def execute(args: Namespace) -> int:
 
 
 async def _runs(args: Namespace, stopper: Stopper) -> int:
-    async with _journal(args) as journal:
+    async with opened_journal(args) as journal:
         found = await journal.runs(args.limit)
     if args.json:
         write_bytes(b"".join(encode(_summary(info)) + b"\n" for info in found))
@@ -58,7 +57,7 @@ async def _runs(args: Namespace, stopper: Stopper) -> int:
 
 
 async def _show(args: Namespace, stopper: Stopper) -> int:
-    async with _journal(args) as journal:
+    async with opened_journal(args) as journal:
         info = await find_run(journal, args.run_id)
         told = [events.from_json(event) for _, event in await journal.events(args.run_id)]
     view = View()
@@ -73,12 +72,6 @@ async def _show(args: Namespace, stopper: Stopper) -> int:
     else:
         write_text("".join(f"{line}\n" for line in _lines(info, view)))
     return 0
-
-
-def _journal(args: Namespace) -> Any:
-    journal: Any = open_journal(journal_path(args.journal))
-    journal.aclose = journal.close
-    return aclosing(journal)
 
 
 def _summary(info: RunInfo) -> JSONObject:

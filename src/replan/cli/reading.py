@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-__all__ = ["read_all", "read_line"]
+__all__ = ["drop_typed", "read_all", "read_line"]
 
 _BLOCK = 65536
 
@@ -30,6 +30,15 @@ async def read_line() -> str | None:
     finally:
         loop.remove_reader(sys.stdin.fileno())
     return _read_once().decode("utf-8", "replace") or None
+
+
+def drop_typed() -> None:
+    """Forget what was typed before there was a question: it is no answer."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows; no terminal
+        import termios
+
+        with contextlib.suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 async def _in_thread(read: Callable[[], bytes]) -> str:

@@ -11,7 +11,7 @@ import msgspec
 
 from replan.encoding import JSON, JSONObject, clean_text, decode
 from replan.errors import ConfigError
-from replan.settings import ToolSelection
+from replan.settings import Review, ToolSelection
 
 __all__ = ["Recipe", "from_options", "from_stored", "source_of", "stored"]
 
@@ -40,6 +40,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unattended: Literal["deny", "wait"] = "deny"
     tool_selection: ToolSelection = "all"
     replan_after: Literal["failure", "always"] = "failure"
+    review: Review = "never"
     limits: dict[str, int] = {}
     env_file: str | None = None
     folder: str = ""
@@ -62,6 +63,7 @@ _PLAIN_OPTIONS = (
     "unattended",
     "tool_selection",
     "replan_after",
+    "review",
 )
 
 
@@ -69,6 +71,8 @@ def from_options(args: Namespace) -> Recipe:
     """The recipe of `replan run`. Raises `ConfigError` for a file that cannot be read and a `--mcp` that is no JSON."""
     from replan.models import default_model
 
+    if args.plain and args.review not in (None, "never"):
+        raise ConfigError(f"--review {args.review} is for plans, and with --plain there is none; leave one of them out")
     limits = {limit: getattr(args, option) for option, limit in _LIMITS.items()}
     return Recipe(
         plain=args.plain,

@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from replan import events
-from replan.encoding import encode
+from replan.encoding import JSONObject, encode
 
 from .output import is_terminal, write_bytes, write_error
+from .plan_table import plan_lines
 from .text import call_text, clean, duration, one_line
 from .view import Note, StepView, View
 
@@ -38,6 +39,10 @@ class Screen(Protocol):
 
     def note(self, kind: str, text: str) -> None:
         """Show a line for the log."""
+        ...
+
+    def plan(self, body: JSONObject) -> None:
+        """Show a plan that a person is asked about, inside `held`; `body` is that of a `plan-review`."""
         ...
 
     def held(self) -> AbstractContextManager[None]:
@@ -90,6 +95,10 @@ class JsonScreen:
         """Write a line to standard error."""
         write_error(_note_line(Note(kind, text)))  # pyright: ignore[reportArgumentType]  # a level of logging
 
+    def plan(self, body: JSONObject) -> None:
+        """Write lines to standard error."""
+        _write_plan(body)
+
     def held(self) -> AbstractContextManager[None]:
         """Nothing has to stop."""
         return nullcontext()
@@ -134,6 +143,10 @@ class PlainScreen:
         if kind in self._levels:
             write_error(_note_line(Note(kind, text)))  # pyright: ignore[reportArgumentType]  # a level of logging
 
+    def plan(self, body: JSONObject) -> None:
+        """Write lines to standard error."""
+        _write_plan(body)
+
     def held(self) -> AbstractContextManager[None]:
         """Nothing has to stop."""
         return nullcontext()
@@ -145,6 +158,10 @@ class PlainScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         return None
+
+
+def _write_plan(body: JSONObject) -> None:
+    write_error("".join(f"  {line}\n" for line in plan_lines(body)))
 
 
 def _note_line(note: Note) -> str:

@@ -10,12 +10,16 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from replan import events
+from replan.encoding import JSONObject
 
+from .plan_table import LEGEND, plan_notes, plan_rows
 from .text import call_text, clean, duration, one_line
 from .view import CallView, Note, StepView, View
 
@@ -32,6 +36,7 @@ _MARKS = {"pending": "○", "running": "●", "done": "✓", "failed": "✗"}
 _ASCII_SPINNER = "|/-\\"
 _ASCII_MARKS = {"pending": "o", "running": "*", "done": "+", "failed": "x"}
 _STYLES = {"pending": "dim", "running": "bold", "done": "green", "failed": "red"}
+_PIECE_STYLES = {"": "", "open": "dim", "guess": "bold yellow"}
 _NOTE_STYLES = {"said": "dim", "debug": "dim", "info": "dim", "warning": "yellow", "error": "red"}
 
 
@@ -68,6 +73,18 @@ class TerminalScreen:
         """Print a line above the picture."""
         if kind in self._levels:
             self._print(_note(Note(kind, text)))  # pyright: ignore[reportArgumentType]  # a level of logging
+
+    def plan(self, body: JSONObject) -> None:
+        """Print the plan as a table, and below it what there is to say of it."""
+        table = Table(box=None if self._console.options.ascii_only else box.SIMPLE_HEAD, pad_edge=False)
+        for heading in ("step", "kind", "what it does", "call", "needs"):
+            table.add_column(heading, overflow="fold")
+        for row in plan_rows(body):
+            action = Text.assemble(*((text, _PIECE_STYLES[style]) for text, style in row.action))
+            table.add_row(row.id, row.kind, Text(row.description), action, ", ".join(row.needs))
+        self._guarded(lambda: self._console.print(table))
+        for line in plan_notes(body):
+            self._print(Text(line, "yellow" if line == LEGEND else ""))
 
     @contextmanager
     def held(self) -> Generator[None]:
