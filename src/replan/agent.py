@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import inspect
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -17,17 +18,18 @@ from typing_extensions import TypeVar
 from . import events, loop
 from .effects import Services, Stage, text_watch
 from .encoding import JSON, JSONObject, clean_text, normalise
-from .errors import ConfigError, McpError
+from .errors import ConfigError, McpError, RunFailed
 from .journal import InboxItem, Journal, LocalRun, RunStatus, Wiring, check_run_id, open_journal
 from .messages import Message, repaired, to_json
 from .model import Model, Stages
 from .models import default_model, resolve
 from .output import TypedOutput
+from .planning import Plan
 from .planning import loop as planning_loop
-from .planning.planner import plan_reader, read_plan
-from .planning.stages import planning_stages
+from .planning.plan import to_json as plan_json
+from .planning.stages import planning_parts
 from .planning.state import PlanningState
-from .run import EventHandler, Launch, PlanningResult, Run, RunResult, StepStartHandler
+from .run import EventHandler, Launch, PlanningResult, PlanPreview, Run, RunResult, StepStartHandler
 from .settings import Limits, ModelSettings, Planning
 from .tool import Tool, ToolInfo
 from .tools import Toolbox
@@ -172,6 +174,7 @@ class _Agent(Generic[ResultT]):
         on_step_start: StepStartHandler | None,
         *,
         collect: bool,
+        **task_options: JSON,
     ) -> Run[ResultT]:
         _check_input(goal, history)
         ident = _new_run_id() if run_id is None else check_run_id(run_id)
@@ -180,6 +183,7 @@ class _Agent(Generic[ResultT]):
             "goal": clean_text(goal),
             "history": normalise([to_json(message) for message in repaired(history)]),
             **self._task(),
+            **task_options,
         }
         journal = self._open_journal()
 
@@ -211,6 +215,7 @@ class _Agent(Generic[ResultT]):
             on_event=_both(self._on_event, on_event),
             on_step_start=on_step_start,
             answerer=self._answerer,
+            answerers=self._answerers(),
             unattended=self._unattended,
             collect=collect,
         )
@@ -233,7 +238,8 @@ class _Agent(Generic[ResultT]):
     async def _program(self, state: Any, durable: LocalRun, task: JSON) -> None:
         raise NotImplementedError
 
-    def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
+    async def _parts(self, tools: tuple[ToolInfo, ...]) -> tuple[dict[str, Stage], dict[str, Callable[..., Any]]]:
+        """The stages, by name, and the functions that steps call."""
         raise NotImplementedError
 
     def _result(self, run_id: str, state: Any, status: RunStatus) -> ResultT:
@@ -245,21 +251,15 @@ class _Agent(Generic[ResultT]):
     def _models(self) -> Iterable[Model]:
         raise NotImplementedError
 
-    def _functions(self, tools: tuple[ToolInfo, ...]) -> dict[str, Callable[..., Any]]:
+    def _answerers(self) -> Mapping[str, Answerer]:
         return {}
 
     # ---- parts
 
     async def _services(self, sandbox: "_Sandbox", deps: Any) -> Services:
         toolbox = self._toolbox or await self._connect()
-        tools = _infos(toolbox)
-        return Services(
-            stages=self._stages(tools),
-            toolbox=toolbox,
-            sandbox=sandbox.path,
-            deps=deps,
-            functions=self._functions(tools),
-        )
+        stages, functions = await self._parts(_infos(toolbox))
+        return Services(stages=stages, toolbox=toolbox, sandbox=sandbox.path, deps=deps, functions=functions)
 
     async def _connect(self) -> Toolbox:
         """Connect the servers, once, and mount their tools behind the agent's own, in declared order."""
@@ -456,20 +456,19 @@ class Agent(_Agent[RunResult[OutputT]]):
         await loop.run(durable, task, state)
         state.value = _typed_value(self._typed, state.output)
 
-    def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
+    async def _parts(self, tools: tuple[ToolInfo, ...]) -> tuple[dict[str, Stage], dict[str, Callable[..., Any]]]:
         typed = self._typed
-        return {
-            "executor": Stage(
-                phase="execute",
-                model=self._model,
-                instructions=self._system_prompt,
-                tools=tools,
-                schema=typed.schema if typed else None,
-                read=(lambda args, text: typed.read(text)) if typed else None,
-                settings=self._settings,
-                watch=text_watch(events.FinalTextDelta, events.FinalReasoningDelta),
-            )
-        }
+        stage = Stage(
+            phase="execute",
+            model=self._model,
+            instructions=self._system_prompt,
+            tools=tools,
+            schema=typed.schema if typed else None,
+            read=(lambda args, text: typed.read(text)) if typed else None,
+            settings=self._settings,
+            watch=text_watch(events.FinalTextDelta, events.FinalReasoningDelta),
+        )
+        return {"executor": stage}, {}
 
     def _result(self, run_id: str, state: loop.AgentState, status: RunStatus) -> RunResult[OutputT]:
         return RunResult(**_common(run_id, state, status))
@@ -523,6 +522,60 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
             name=name,
         )
 
+    def start(
+        self,
+        goal: str,
+        *,
+        history: Sequence[Message] = (),
+        deps: Any = None,
+        run_id: str | None = None,
+        meta: JSONObject | None = None,
+        on_event: EventHandler | None = None,
+        on_step_start: StepStartHandler | None = None,
+        plan: Plan | JSONObject | None = None,
+        dry_run: bool = False,
+    ) -> Run[PlanningResult[OutputT]]:
+        """Start a run and return its handle, see `Agent.start`.
+
+        `plan` is run instead of one that the planner writes (a `Plan`, or the same as JSON); where it cannot be run as
+        it is, the run fails with `ConfigError`, which says why. With `dry_run` no call that may write is made:
+        `result.effects` says which would have been.
+        """
+        options = {"plan": _plan_json(plan), "dry_run": dry_run}
+        return self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=True, **options)
+
+    stream = start
+
+    async def run(
+        self,
+        goal: str,
+        *,
+        history: Sequence[Message] = (),
+        deps: Any = None,
+        run_id: str | None = None,
+        meta: JSONObject | None = None,
+        on_event: EventHandler | None = None,
+        on_step_start: StepStartHandler | None = None,
+        plan: Plan | JSONObject | None = None,
+        dry_run: bool = False,
+    ) -> PlanningResult[OutputT]:
+        """Run to the end and return the result. Arguments as for `start`."""
+        options = {"plan": _plan_json(plan), "dry_run": dry_run}
+        return await self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=False, **options)
+
+    async def plan(
+        self, goal: str, *, history: Sequence[Message] = (), plan: Plan | JSONObject | None = None, deps: Any = None
+    ) -> PlanPreview:
+        """The plan for a goal, checked and priced, and not run. With `plan`: that one, checked and priced.
+
+        Raises `RunFailed` where the planner refuses, and what `run` raises.
+        """
+        options = {"plan": _plan_json(plan), "only_plan": True}
+        result = await self._start(goal, history, deps, None, None, None, None, collect=False, **options)
+        if result.plan is None:
+            raise RunFailed(f"there is no plan: {result.stop_reason}{': ' if result.text else ''}{result.text}")
+        return PlanPreview(goal, result.plan, result.findings, result.price, result.origins, result.usage)
+
     def _copy(self) -> "PlanningAgent[OutputT]":
         return PlanningAgent(**self._arguments)
 
@@ -540,19 +593,16 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
             "step_kinds": sorted(planning.step_kinds),
             "max_parallel_steps": planning.max_parallel_steps,
             "review": planning.review,
+            "checks": sorted(planning.checks),
+            "with_cost": planning.with_cost,
             "plan": None,
             "only_plan": False,
             "dry_run": False,
         }
 
-    def _functions(self, tools: tuple[ToolInfo, ...]) -> dict[str, Callable[..., Any]]:
-        trigger = self._planning.replan_after
-        checks = {f"check:{name}": function for name, function in self._planning.checks.items()}
-        return {
-            "read_plan": partial(read_plan, tools),
-            **({"replan_after": trigger} if callable(trigger) else {}),
-            **checks,
-        }
+    def _answerers(self) -> Mapping[str, Answerer]:
+        reviewer = self._planning.review_with
+        return {} if reviewer is None else {"plan-review": partial(_ask, reviewer)}
 
     def _new_state(self) -> PlanningState:
         return PlanningState()
@@ -561,15 +611,18 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
         await planning_loop.run(durable, task, state)
         state.value = _typed_value(self._typed, state.output)
 
-    def _stages(self, tools: tuple[ToolInfo, ...]) -> dict[str, Stage]:
-        return planning_stages(
+    async def _parts(self, tools: tuple[ToolInfo, ...]) -> tuple[dict[str, Stage], dict[str, Callable[..., Any]]]:
+        history = await self._open_journal().tool_history([info.name for info in tools])
+        return planning_parts(
             self._stage_models,
             tools,
             self._system_prompt,
             self._settings,
-            reader=partial(plan_reader, tools),
+            self._planning,
+            self._limits,
             output=self._typed,
             remarks=self._remarks(),
+            history=history,
         )
 
     def _result(self, run_id: str, state: PlanningState, status: RunStatus) -> PlanningResult[OutputT]:
@@ -579,6 +632,10 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
             trace=tuple(state.trace),
             iterations=state.iterations,
             revisions=state.revisions,
+            findings=tuple(state.findings),
+            price=state.price,
+            origins=state.origins,
+            effects=tuple(state.effects),
         )
 
 
@@ -591,6 +648,15 @@ def _check_input(goal: Any, history: Sequence[Any]) -> None:
     for message in history:
         if not isinstance(message, Message):
             raise ConfigError(f"{message!r} in history is no message; give `result.messages`, or user('...')")
+
+
+async def _ask(function: Callable[[InboxItem], Any], item: InboxItem) -> JSON:
+    answer = function(item)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _plan_json(plan: Plan | JSONObject | None) -> JSON:
+    return plan_json(plan) if isinstance(plan, Plan) else normalise(plan)
 
 
 def _infos(toolbox: Toolbox) -> tuple[ToolInfo, ...]:

@@ -5,7 +5,7 @@ import contextlib
 import contextvars
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -25,7 +25,7 @@ from .planning import Plan, StepResult
 from .prices import price
 from .usage import Usage
 
-__all__ = ["EventHandler", "PlanningResult", "Run", "RunResult", "StepStartHandler", "current_run"]
+__all__ = ["EventHandler", "PlanPreview", "PlanningResult", "Run", "RunResult", "StepStartHandler", "current_run"]
 
 EventHandler: TypeAlias = Callable[[events.AnyEvent], None]
 """Called with each event, in order, in the run's event loop. What it raises is logged and changes nothing."""
@@ -80,12 +80,38 @@ class RunResult(Generic[OutputT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningResult(RunResult[OutputT]):
-    """What a planning run came to: also the last `plan`, the `trace` of executed steps, and how many there were."""
+    """What a planning run came to: also the last `plan`, the `trace` of executed steps, and how many there were.
+
+    `findings`, `price` and `origins` are of the last plan, see `PlanPreview`. `effects` are the calls that a dry run did
+    not make: `step`, `tool` and `arguments` of each.
+    """
 
     plan: Plan | None = None
     trace: tuple[StepResult, ...] = ()
     iterations: int = 0
     revisions: int = 0
+    findings: tuple[JSONObject, ...] = ()
+    price: JSONObject = field(default_factory=dict[str, Any])
+    origins: JSONObject = field(default_factory=dict[str, Any])
+    effects: tuple[JSONObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPreview:
+    """A plan that has not been run.
+
+    `findings` are what was found in it, each with `step`, `kind`, `text` and `mended`. `price` holds intervals of
+    `model_calls`, `tool_calls`, `input_tokens`, `output_tokens`, `seconds` and `cost` (US dollars), and what it
+    `exceeds`. `origins` say of each step's arguments where they come from: `goal`, `output`, `schema`, `error` or
+    `model`. `usage` is what planning has used.
+    """
+
+    goal: str
+    plan: Plan
+    findings: tuple[JSONObject, ...] = ()
+    price: JSONObject = field(default_factory=dict[str, Any])
+    origins: JSONObject = field(default_factory=dict[str, Any])
+    usage: Usage = field(default_factory=Usage)
 
 
 class State(Protocol):
@@ -120,6 +146,9 @@ class Launch(Generic[ResultT]):
     on_event: EventHandler | None = None
     on_step_start: StepStartHandler | None = None
     answerer: Callable[[InboxItem], Awaitable[JSON]] | None = None
+    answerers: Mapping[str, Callable[[InboxItem], Awaitable[JSON]]] = field(
+        default_factory=dict[str, Callable[[InboxItem], Awaitable[JSON]]]
+    )
     unattended: Literal["deny", "wait"] = "deny"
     collect: bool = True
 
@@ -253,6 +282,7 @@ class Run(Generic[ResultT]):
             on_event=self._on_event if listens or launch.on_step_start else None,
             on_live=self._deliver if listens else None,
             answerer=launch.answerer,
+            answerers=launch.answerers,
             unattended=launch.unattended,
         )
 

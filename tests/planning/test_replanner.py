@@ -1,11 +1,13 @@
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from replan.model import Conversation, ModelProfile
 from replan.output import OutputProblem
-from replan.planning import Plan, Step, StepResult, ToolUse
+from replan.planning import Step, StepResult, ToolUse
+from replan.planning.planner import plan_reader
 from replan.planning.replanner import replanner_prompt, replanner_stage
 from replan.settings import ModelSettings
 from replan.testing import ScriptedModel
@@ -17,7 +19,7 @@ ARGS = {"goal": "go", "max_steps": 2, "taken": ["s1"], "revision": 1}
 
 def stage(*, constrained: bool = False, prompt: str = "") -> Any:
     model = ScriptedModel(profile=ModelProfile(constrained=constrained))
-    return replanner_stage(model, [LOOK], prompt, ModelSettings())
+    return replanner_stage(model, [LOOK], partial(plan_reader, [LOOK]), prompt, ModelSettings())
 
 
 def read(text: str) -> Any:
@@ -50,7 +52,7 @@ def test_a_revision_has_a_plan_with_new_ids_and_no_more_steps_than_allowed():
     decision = read(json.dumps({"mode": "revise", "reason": "r", "steps": steps}))
     assert (decision["mode"], decision["reason"], decision["plan"]["revision"]) == ("revise", "r", 1)
     assert [step["id"] for step in decision["plan"]["steps"]] == ["s2", "s3"]
-    assert "left out" in decision["remarks"][0]
+    assert "left out" in decision["findings"][0]["text"]
 
 
 @pytest.mark.parametrize(
@@ -74,14 +76,15 @@ def result(ident: str, **more: Any) -> StepResult:
 
 def test_the_prompt_has_what_was_done_what_failed_and_what_is_left():
     failed = result("s2", calls=(ToolUse("look", {"key": "a"}, "no such key", False),), summary="could not")
-    prompt = replanner_prompt(
-        "Go.", [result("s1", summary="x" * 5000), failed], [Step(id="s3", description="send")], Plan()
-    )
+    left = [Step(id="s4", description="send", depends_on=("s3",))]
+    trace = [result("s1", summary="x" * 5000), failed]
+    prompt = replanner_prompt("Go.", trace, [failed], [Step(id="s3", description="wait")], left)
     assert prompt.startswith("Goal: Go.\n\nResults so far:\n- s1: do s1\n")
     assert "x" * 1501 not in prompt
     assert 'look({"key":"a"}) FAILED: no such key' in prompt
     assert "The step s2 (do s2) did not work: could not" in prompt
-    assert prompt.endswith("Still planned:\n- s3: send")
+    assert "Running, and not to be planned again:\n- s3: wait\n" in prompt
+    assert prompt.endswith("Still planned:\n- s4: send (after s3)")
 
 
 @pytest.mark.parametrize(
@@ -93,12 +96,13 @@ def test_the_prompt_has_what_was_done_what_failed_and_what_is_left():
     ],
 )
 def test_the_prompt_says_why_a_step_did_not_work(last: StepResult, why: str):
-    prompt = replanner_prompt("Go.", [last], [], Plan())
+    prompt = replanner_prompt("Go.", [last], [last], [], [])
     assert f"did not work: {why}\n" in prompt
     assert prompt.endswith("Still planned:\n- nothing")
 
 
 def test_the_prompt_does_not_call_a_step_failed_that_worked():
-    prompt = replanner_prompt("Go.", [result("s1", summary="found it")], [], Plan())
+    found = result("s1", summary="found it")
+    prompt = replanner_prompt("Go.", [found], [found], [], [])
     assert "The step s1 (do s1) worked." in prompt
     assert "did not work" not in prompt

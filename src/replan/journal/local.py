@@ -271,7 +271,7 @@ class LocalRun:
         past = self._past and self._past.item(entry.key)
         item = past or item
         answers = self._past.answers() if self._past else {}
-        answerer = self._wiring.answerer
+        answerer = self._wiring.answerers.get(item.name, self._wiring.answerer)
         if entry.key in answers:
             self._land(entry, Completed(answers[entry.key]))
         elif answerer is None and not (self._log.durable and self._wiring.unattended == "wait"):

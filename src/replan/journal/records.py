@@ -15,8 +15,8 @@ A run is an append-only list of records. Its state is a fold over them (`history
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -111,8 +111,8 @@ class Wiring:
     """What one process connects to a run; nothing of it is stored.
 
     `services` are handed to steps. `on_event` hears events as they are emitted, `on_live` what steps say outside the
-    journal. `answerer` settles inbox items in this process; where it is None and `unattended` is `wait`, items stay
-    open in a journal that others can reach, else they get their default at once. `artifacts` replaces the folder of
+    journal. `answerer` settles inbox items in this process, one of `answerers` those of its name; where there is none
+    and `unattended` is `wait`, items stay open in a journal that others can reach, else they get their default at once. `artifacts` replaces the folder of
     artifacts and is never removed. A result of more than `max_result_bytes` fails its step. Closing waits `grace`
     seconds for what it cancelled.
     """
@@ -121,6 +121,9 @@ class Wiring:
     on_event: Callable[[JSON], None] | None = None
     on_live: Callable[[Any], None] | None = None
     answerer: Callable[[InboxItem], Awaitable[JSON]] | None = None
+    answerers: Mapping[str, Callable[[InboxItem], Awaitable[JSON]]] = field(
+        default_factory=dict[str, Callable[[InboxItem], Awaitable[JSON]]]
+    )
     unattended: Literal["deny", "wait"] = "deny"
     artifacts: Path | None = None
     max_result_bytes: int = 8_000_000

@@ -64,6 +64,8 @@ def plan_request(state: PlanningState, revision: int = 0) -> JSONObject:
         "revision": revision,
         "kinds": state.task["step_kinds"],
         "known": _known(state),
+        "checks": state.task["checks"],
+        "with_cost": state.task["with_cost"] or state.task["only_plan"] or state.task["review"] != "never",
         "left": {name: max(0, cap - used) for name, (cap, used) in left.items() if cap is not None},
     }
 

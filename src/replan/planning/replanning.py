@@ -52,7 +52,9 @@ async def replan(durable: Durable, state: PlanningState, about: Sequence[StepRes
     talk = Talk("replanner", key, repairs=1, request=plan_request(state, state.revisions + 1))
     running = list(state.running.values())
     talk.say(to_json(user(replanner_prompt(state.goal, state.trace, about, running, state.remaining))))
+    state.phase = "replan"
     decision = await _asked(durable, state, talk, about)
+    state.phase = "execute"
     if decision["mode"] == "revise":
         return await _revise(durable, state, talk, decision, about)
     await tell_decision(durable, decision["mode"], decision["reason"])

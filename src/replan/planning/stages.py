@@ -2,49 +2,75 @@
 
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 
 from replan.durable import StepContext, durable_step
 from replan.effects import Services, Stage
 from replan.encoding import JSON, JSONObject
+from replan.journal import ToolHistory
 from replan.model import Model
 from replan.output import TypedOutput
-from replan.settings import ModelSettings
+from replan.settings import Limits, ModelSettings, Planning
 from replan.tool import ToolInfo
 
 from .binder import binder_stage
 from .executor import executor_stage
-from .planner import PlanReader, planner_stage
+from .plan import Plan
+from .planner import plan_reader, planner_stage, read_plan
+from .price import Pricer
 from .replanner import replanner_stage
 from .synthesizer import synthesizer_stage
 from .trace import StepResult
 
-__all__ = ["planning_stages"]
+__all__ = ["planning_parts"]
 
 
-def planning_stages(
+def planning_parts(
     models: Mapping[str, Model],
     tools: tuple[ToolInfo, ...],
     system_prompt: str,
     settings: ModelSettings,
+    planning: Planning,
+    limits: Limits,
     *,
-    reader: PlanReader,
     output: TypedOutput | None = None,
     remarks: Sequence[str] = (),
-) -> dict[str, Stage]:
-    """The five ways in which a planning agent calls a model, by name.
+    history: Mapping[str, ToolHistory] = {},
+) -> tuple[dict[str, Stage], dict[str, Callable[..., Any]]]:
+    """The five ways in which a planning agent calls a model, by name, and the functions that its steps call.
 
-    `models` has `planner`, `executor` and `synthesizer`; `reader` reads what planner and replanner write.
+    `models` has `planner`, `executor` and `synthesizer`. `history` is what is known of the tools from earlier runs.
     """
-    return {
-        "planner": planner_stage(models["planner"], tools, reader, system_prompt, settings, remarks),
+
+    def price(plan: Plan, facts: JSONObject, args: JSONObject) -> JSONObject:
+        return pricer.price(plan, facts, args)
+
+    read_text = partial(plan_reader, tools, history=history, pricer=price)
+    stages = {
+        "planner": planner_stage(models["planner"], tools, read_text, system_prompt, settings, remarks),
         "executor": executor_stage(models["executor"], tools, system_prompt, settings),
         "binder": binder_stage(models["executor"], tools, system_prompt, settings),
-        "replanner": replanner_stage(models["planner"], tools, reader, system_prompt, settings),
+        "replanner": replanner_stage(models["planner"], tools, read_text, system_prompt, settings),
         "synthesizer": synthesizer_stage(models["synthesizer"], output, system_prompt, settings),
     }
+    pricer = Pricer(
+        **Pricer.sizes(stages),
+        history=history,
+        limits=limits,
+        narrowed=planning.tool_selection == "plan-narrowed",
+        kinds=planning.step_kinds,
+        replan_after=planning.replan_after,
+        max_parallel_steps=planning.max_parallel_steps,
+    )
+    functions: dict[str, Callable[..., Any]] = {f"check:{name}": check for name, check in planning.checks.items()}
+    functions["read_plan"] = partial(read_plan, tools, history=history, pricer=price)
+    if callable(planning.replan_after):
+        functions["replan_after"] = planning.replan_after
+    return stages, functions
 
 
 @durable_step("read-plan")
