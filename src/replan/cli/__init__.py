@@ -19,6 +19,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "run": "launch",
+    "plan": "planned",
     "resume": "launch",
     "inbox": "inbox",
     "answer": "inbox",

@@ -1,6 +1,5 @@
 """`replan run` and `replan resume`."""
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -9,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from replan import Run, RunResult, events
-from replan.encoding import clean_text
+from replan import PlanningResult, Run, RunResult, events
+from replan.encoding import JSONObject, encode
 from replan.errors import ConfigError, JournalError, ReplanError
 from replan.journal import InboxItem, Journal, MemoryJournal, open_journal
 
@@ -18,12 +17,12 @@ from .ask import Asker, can_ask
 from .assemble import Assembly, assemble
 from .environment import find_run, journal_path, load_env_file, next_command
 from .inbox import how_to_answer
-from .output import is_terminal, write_error, write_text
-from .reading import read_all
+from .output import write_bytes, write_error, write_text
 from .recipe import Recipe, from_options, from_stored, stored
 from .screens import Screen, logging_to, make_screen
 from .stop import Stopper, run_async
-from .text import amount, clean, dollars, duration, one_line
+from .task import read_task
+from .text import amount, call_text, clean, dollars, duration, one_line
 
 __all__ = ["execute"]
 
@@ -48,30 +47,19 @@ def execute(args: Namespace) -> int:
     return run_async(partial(_start, args))
 
 
-async def _goal(given: str | None) -> str:
-    """The goal, from the option or from standard input. Raises `ConfigError` where there is none."""
-    if given is not None and given != "-":
-        goal = given
-    elif given is None and is_terminal(sys.stdin):
-        raise ConfigError("there is no goal; say it in quotes: replan run 'What is ...?'")
-    else:
-        try:
-            goal = await read_all()
-        except OSError as error:
-            raise ConfigError(f"standard input cannot be read: {error}") from error
-    if not goal.strip():
-        raise ConfigError("the goal is empty; say what is to be done: replan run 'What is ...?'")
-    return clean_text(goal.strip())
-
-
 async def _start(args: Namespace, stopper: Stopper) -> int:
-    goal = await _goal(args.goal)
+    task = await read_task(args)
     recipe = from_options(args)
     journal: Journal = MemoryJournal() if args.no_journal else open_journal(journal_path(args.journal))
     screen = make_screen(args)
+    if task.warning:
+        screen.note("warning", task.warning)
+    options: dict[str, Any] = {"dry_run": True} if args.dry_run else {}
+    if task.plan is not None:
+        options["plan"] = task.plan
 
     def start(agent: Any) -> Run[Any]:
-        return agent.start(goal, run_id=args.run_id, meta=stored(recipe))
+        return agent.start(task.goal, run_id=args.run_id, meta=stored(recipe), **options)
 
     return await _follow(args, recipe, _Job(journal, screen, start), stopper)
 
@@ -147,6 +135,9 @@ def _tell_result(args: Namespace, result: RunResult[Any], seconds: float, items:
     """Print the answer and the figures; give the exit code."""
     if result.text.strip() and not args.json:
         write_text(f"{clean(result.text).strip()}\n")
+    effects: list[JSONObject] | None = list(result.effects) if isinstance(result, PlanningResult) else None
+    if effects is not None and getattr(args, "dry_run", False):
+        _tell_effects(args, result.run_id, effects)
     if not args.json:
         write_error(f"{_figures(result, seconds)}\n")
     match result.status:
@@ -162,6 +153,17 @@ def _tell_result(args: Namespace, result: RunResult[Any], seconds: float, items:
             reason = result.stop_reason or "stopped"
             write_error(f"replan: stopped: {_STOPPED.get(reason, reason)}\n")
             return 1 if reason in _REFUSALS else 4
+
+
+def _tell_effects(args: Namespace, run_id: str, effects: list[JSONObject]) -> None:
+    """Say what a dry run did not do, on standard output."""
+    if args.json:
+        write_bytes(encode({"type": "dry-run", "run_id": run_id, "effects": effects}) + b"\n")
+        return
+    write_text("dry run: not called\n" if effects else "dry run: nothing would have been changed\n")
+    for effect in effects:
+        step = f"  (step {effect['step']})" if effect.get("step") else ""
+        write_text(f"  {call_text(effect['tool'], effect['arguments'], 4000)}{step}\n")
 
 
 def _tell_failure(args: Namespace, run: Run[Any], job: _Job, error: ReplanError, stopper: Stopper) -> int:

@@ -31,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"replan {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_run(commands)
+    _add_plan(commands)
     _add_resume(commands)
     _add_inbox(commands)
     _add_answer(commands)
@@ -55,12 +56,44 @@ def _add_run(commands: Any) -> None:
         "goal", nargs="?", metavar="GOAL", help="what to do; `-`, or nothing and a pipe: read it from standard input"
     )
     parser.add_argument("--plain", action="store_true", help="no plan: the model in a loop with its tools")
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="run this plan, of `replan plan` (`-`: standard input); its goal, if none is given",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="call no tool that may write; print the calls that were left out"
+    )
     parser.add_argument("--run-id", metavar="ID", help="the run's id (default: made from the time)")
     _add_agent_options(parser)
     _add_limits(parser)
     where = _add_journal(parser)
     where.add_argument("--no-journal", action="store_true", help="keep no record; the run cannot be resumed")
     _add_common(parser)
+
+
+def _add_plan(commands: Any) -> None:
+    parser = commands.add_parser(
+        "plan",
+        help="plan, and do not run",
+        description=(
+            "Print the plan for a goal, checked and priced, without running it.\n"
+            "The plan goes to standard output as YAML, to be run with `replan run --plan FILE`; what was found in it\n"
+            "and what it will cost go to standard error."
+        ),
+        epilog=_EXIT_CODES,
+    )
+    parser.add_argument(
+        "goal", nargs="?", metavar="GOAL", help="what to do; `-`, or nothing and a pipe: read it from standard input"
+    )
+    parser.add_argument("--plan", metavar="FILE", help="check and price this plan (`-`: standard input)")
+    parser.add_argument("--out", metavar="FILE", help="write the plan there; JSON where the name ends with .json")
+    parser.set_defaults(plain=False, dry_run=False)
+    _add_agent_options(parser)
+    _add_limits(parser)
+    where = _add_journal(parser)
+    where.add_argument("--no-journal", action="store_true", help="keep no record")
+    _add_common(parser, "one JSON object: plan, findings, price, origins of values")
 
 
 def _add_resume(commands: Any) -> None:
