@@ -19,8 +19,9 @@ from replan import (
     Usage,
     tool,
 )
-from replan.errors import ModelTimeout, Overloaded
-from replan.events import AnyEvent
+from replan.errors import ConfigError, ModelTimeout, Overloaded
+from replan.events import AnyEvent, StepComplete, StepStart
+from replan.journal import InboxItem
 from replan.model import ModelRequest
 from replan.models import resolve
 from replan.testing import HttpReply, ScriptedModel, ScriptedServer, call, error_reply
@@ -196,6 +197,59 @@ async def synthesizer() -> None:
     assert await answered(lambda own: Stages(synthesizer=own)) == ["answer"]
 
 
+async def step_kinds() -> None:
+    plan = {"steps": [{"id": "a", "description": "d", "call": {"tool": "look", "arguments": {"key": "a"}}}]}
+
+    async def kinds(*allowed: Any) -> list[str]:
+        agent = PlanningAgent(ScriptedModel(otherwise=play), tools=[look], planning=Planning(step_kinds=allowed))
+        return [result.kind for result in (await agent.run("go", plan=plan)).trace]
+
+    assert (await kinds("direct"), await kinds("bound"), await kinds("open")) == (["direct"], ["bound"], ["open"])
+
+
+async def max_parallel_steps() -> None:
+    plan = {"steps": [{"id": f"s{n}", "description": "d", "depends_on": []} for n in range(3)]}
+
+    async def order(most: int) -> list[str]:
+        planning, events = Planning(max_parallel_steps=most), list[Any]()
+        model = ScriptedModel(otherwise="done")
+        await PlanningAgent(model, planning=planning, on_event=events.append).run("go", plan=plan)
+        return [type(e).__name__ for e in events if isinstance(e, StepStart | StepComplete)]
+
+    assert await order(1) == ["StepStart", "StepComplete"] * 3
+    assert (await order(3))[:3] == ["StepStart"] * 3
+
+
+async def review_with() -> None:
+    def accept(item: InboxItem) -> Any:
+        return {"decision": "accept"}
+
+    accepted = await seen(planning=Planning(review="always", review_with=accept))
+    assert accepted[0] == "complete"
+    assert (await seen(planning=Planning(review="always")))[:2] == ("stopped", "plan-rejected")
+
+
+async def checks() -> None:
+    step = {"id": "a", "description": "d", "check": {"function": "good"}}
+    planning = Planning(checks={"good": lambda outputs: outputs["result"] == "done"})
+    model = ScriptedModel(otherwise="done")
+    result = await PlanningAgent(model, planning=planning).run("go", plan={"steps": [step]})
+    assert result.trace[0].ok
+    with pytest.raises(ConfigError, match="good"):
+        await PlanningAgent(model).run("go", plan={"steps": [step]})
+
+
+async def with_cost() -> None:
+    async def cost(**options: Any) -> Any:
+        model = ScriptedModel(otherwise="done", name="openai:gpt-4.1-mini")
+        agent = PlanningAgent(model, planning=Planning(**options))
+        return (await agent.run("go", plan={"steps": [{"id": "a", "description": "d"}]})).price["cost"]
+
+    low, high = await cost(with_cost=True)
+    assert 0 < low < high
+    assert await cost() is None
+
+
 def limit(name: str, value: int) -> Callable[[], Awaitable[None]]:
     return lambda: differs(limits=Limits(**{name: value}))
 
@@ -217,6 +271,12 @@ EFFECTS: dict[tuple[type, str], Callable[[], Awaitable[None]]] = {
     (ModelSettings, "max_retries"): retries,
     (Planning, "replan_after"): lambda: differs(planning=Planning(replan_after=lambda result: False)),
     (Planning, "tool_selection"): lambda: differs(planning=Planning(tool_selection="plan-narrowed")),
+    (Planning, "step_kinds"): step_kinds,
+    (Planning, "max_parallel_steps"): max_parallel_steps,
+    (Planning, "review"): lambda: differs(planning=Planning(review="always")),
+    (Planning, "review_with"): review_with,
+    (Planning, "checks"): checks,
+    (Planning, "with_cost"): with_cost,
     (Stages, "planner"): planner,
     (Stages, "executor"): executor,
     (Stages, "synthesizer"): synthesizer,

@@ -6,7 +6,7 @@ from .errors import ReplanError
 from .messages import Message, user
 from .model import Model, Stages
 from .planning import Plan, Step, StepResult
-from .run import PlanningResult, Run, RunResult, current_run
+from .run import PlanningResult, PlanPreview, Run, RunResult, current_run
 from .settings import Limits, ModelSettings, Planning
 from .tool import Tool, ToolContext, ToolError
 from .tools import tool
@@ -19,6 +19,7 @@ __all__ = [
     "Model",
     "ModelSettings",
     "Plan",
+    "PlanPreview",
     "Planning",
     "PlanningAgent",
     "PlanningResult",

@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import inspect
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -19,7 +20,7 @@ from . import events, loop
 from .effects import Services, Stage, text_watch
 from .encoding import JSON, JSONObject, clean_text, normalise
 from .errors import ConfigError, McpError, RunFailed
-from .journal import InboxItem, Journal, LocalRun, RunStatus, Wiring, check_run_id, open_journal
+from .journal import InboxItem, Journal, LocalRun, RunStatus, ToolHistory, Wiring, check_run_id, open_journal
 from .messages import Message, repaired, to_json
 from .model import Model, Stages
 from .models import default_model, resolve
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from .mcp import McpServers, ServerStatus
 
 __all__ = ["Agent", "PlanningAgent"]
+
+_log = logging.getLogger("replan")
 
 OutputT = TypeVar("OutputT", default=None)
 ResultT = TypeVar("ResultT", bound=RunResult[Any])
@@ -612,7 +615,7 @@ class PlanningAgent(_Agent[PlanningResult[OutputT]]):
         state.value = _typed_value(self._typed, state.output)
 
     async def _parts(self, tools: tuple[ToolInfo, ...]) -> tuple[dict[str, Stage], dict[str, Callable[..., Any]]]:
-        history = await self._open_journal().tool_history([info.name for info in tools])
+        history = await _tool_history(self._open_journal(), [info.name for info in tools])
         return planning_parts(
             self._stage_models,
             tools,
@@ -648,6 +651,15 @@ def _check_input(goal: Any, history: Sequence[Any]) -> None:
     for message in history:
         if not isinstance(message, Message):
             raise ConfigError(f"{message!r} in history is no message; give `result.messages`, or user('...')")
+
+
+async def _tool_history(journal: Journal, tools: list[str]) -> dict[str, ToolHistory]:
+    """What a journal knows of tools; one that somebody else wrote may not know how to tell."""
+    try:
+        return await journal.tool_history(tools)
+    except Exception:  # noqa: BLE001  # a run does not depend on it
+        _log.debug("the journal was not asked for earlier tool calls", exc_info=True)
+        return {}
 
 
 async def _ask(function: Callable[[InboxItem], Any], item: InboxItem) -> JSON:

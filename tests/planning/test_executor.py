@@ -291,18 +291,18 @@ async def test_a_failed_write_is_not_tried_with_other_values_without_the_executo
     assert (step.blocked, step.summary, step.failed_tools) == (True, "cannot", ["send"])
 
 
-async def test_invalid_arguments_in_a_plan_are_filled_in_anew(
-    cast: Callable[..., Any], plan_of: Callable[..., str], world: World, prompt_of: Callable[..., str]
+async def test_invalid_arguments_in_a_plan_go_back_to_the_planner_once_and_are_then_filled_in(
+    cast: Callable[..., Any], plan_of: Callable[..., str], world: World
 ):
-    made = cast([plan_of(direct("weather", city=["x"]))], ['{"city": "Rome"}'], tools=world.tools)
+    wrong = plan_of(direct("weather", city=["x"]))
+    made = cast([wrong, wrong], [call("weather", city="Rome"), "warm"], tools=world.tools)
     result = await made.run()
-    assert "Invalid arguments for 'weather'" in prompt_of(made.executor.requests[0])
+    assert """'city': expected string, got ["x"]""" in made.planner.requests[1].conversation.messages[-1].content[0].text
     assert world.weather == [{"city": "Rome", "unit": "C"}]
-    assert result.trace[0].ok
-    writing = cast([plan_of(direct("send", to=["x"], text="y"))], ["no [BLOCKER]"], tools=world.tools)
-    await writing.run()
-    assert "That failed: send(" in prompt_of(writing.executor.requests[0])
-    assert world.sent == []
+    assert (result.trace[0].kind, result.trace[0].ok) == ("bound", True)
+    mended = cast([wrong, plan_of(direct("weather", city="Rome"))], tools=world.tools)
+    assert (await mended.run()).trace[0].kind == "direct"
+    assert mended.executor.requests == []
 
 
 async def test_a_binder_that_gives_nothing_leaves_the_step_to_the_executor(

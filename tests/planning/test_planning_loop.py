@@ -598,6 +598,7 @@ def test_a_planning_run_always_ends_in_order(planner: list[Any], executor: list[
     asyncio.run(main())
     started = [e.step_id for e in seen if isinstance(e, StepStart)]
     completed = [e.step_id for e in seen if isinstance(e, StepComplete)]
-    assert completed == started[: len(completed)]
-    assert len(started) - len(completed) <= 1
+    assert set(completed) <= set(started)
+    assert len(set(started)) == len(started)
+    assert len(set(completed)) == len(completed)
     assert seen[-1].__struct_config__.tag == "run.complete"

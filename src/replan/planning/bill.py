@@ -148,6 +148,7 @@ class _Job:
     def __init__(self, basis: Basis, plan: Plan, facts: Mapping[str, JSONObject], args: JSONObject) -> None:
         self.basis, self.steps, self.facts = basis, plan.steps, facts
         self.goal = _exactly(len(str(args.get("goal") or ""))) + _FRAME
+        self.conversation = int(args.get("conversation") or basis.conversation)
         self.kinds = frozenset(args.get("kinds") or basis.kinds)
         self.known: Mapping[str, JSON] = args.get("known") or {}
         self.stated = dependencies(self.steps, self.known)
@@ -177,7 +178,7 @@ class _Job:
 
     def _prompt(self, stage: str) -> Span:
         size = self.basis.instructions.get(stage, 0)
-        return self.goal + Span(size, size + self.basis.conversation)
+        return self.goal + Span(size, size + self.conversation)
 
     def _kind(self, step: Step) -> str:
         """How a step will be run: a call whose arguments a model has to find without any result is the executor's."""

@@ -15,7 +15,7 @@ from replan.messages import to_json, user
 from .grant import extended, grant_of
 from .plan import Plan, fallback_plan
 from .plan import to_json as plan_json
-from .planner import planner_prompt
+from .planner import history_section, planner_prompt
 from .review import Edit, Reject, ReviewAnswer, read_review, review_body, wants_review
 from .schedule import Schedule
 from .shapes import learn
@@ -52,6 +52,7 @@ def plan_request(state: PlanningState, revision: int = 0) -> JSONObject:
     """What a plan is read and checked with, beside the tools."""
     limits, meter = state.meter.limits, state.meter
     left = {
+        "steps": (limits.max_iterations, state.iterations),
         "tool_calls": (limits.max_tool_calls, meter.tool_calls),
         "input_tokens": (limits.max_input_tokens, meter.usage.input_tokens),
         "output_tokens": (limits.max_output_tokens, meter.usage.output_tokens),
@@ -66,6 +67,7 @@ def plan_request(state: PlanningState, revision: int = 0) -> JSONObject:
         "known": _known(state),
         "checks": state.task["checks"],
         "with_cost": state.task["with_cost"] or state.task["only_plan"] or state.task["review"] != "never",
+        "conversation": len(history_section(state.task["history"])),
         "left": {name: max(0, cap - used) for name, (cap, used) in left.items() if cap is not None},
     }
 

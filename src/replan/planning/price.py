@@ -37,6 +37,7 @@ from .plan import Plan
 __all__ = ["Pricer", "price_line"]
 
 _UNITS = {
+    "steps": "step",
     "tool_calls": "tool call",
     "input_tokens": "input token",
     "output_tokens": "output token",
@@ -79,7 +80,7 @@ class Pricer(Basis):
             "seconds": [round(bill.seconds.lo, 1), round(bill.seconds.hi, 1)],
             "cost": self._cost(given, written) if args.get("with_cost", True) else None,
         }
-        return {**price, "exceeds": _exceeds(price, args.get("left") or {})}
+        return {**price, "exceeds": _exceeds(price, len(plan.steps), args.get("left") or {})}
 
     def _cost(self, given: Mapping[str, Span], written: Mapping[str, Span]) -> JSON:
         by_model: dict[str, tuple[Span, Span]] = {}
@@ -111,9 +112,9 @@ def _whole(span: Span) -> list[int]:
     return [int(span.lo), ceil(span.hi)]
 
 
-def _exceeds(price: JSONObject, left: Mapping[str, float]) -> list[str]:
+def _exceeds(price: JSONObject, steps: int, left: Mapping[str, float]) -> list[str]:
     """One sentence for each limit of which less is left than the plan needs, or may need."""
-    needs = {**price, "total_tokens": _total_tokens(price)}
+    needs = {**price, "total_tokens": _total_tokens(price), "steps": [steps, steps]}
     found: list[str] = []
     for name, unit in _UNITS.items():
         remaining = left.get(name)
