@@ -7,24 +7,10 @@ from hypothesis import strategies as st
 
 from replan.planning import Plan, PlannedCall
 from replan.planning.plan import fallback_plan, make_plan, to_json
-from replan.tool import ToolInfo
-
-
-def info(name: str, original: str | None = None) -> ToolInfo:
-    return ToolInfo(name=name, description="", parameters={"type": "object"}, original=original)
-
-
-TOOLS = [
-    info("look"),
-    info("docs__find", "find"),
-    info("mail__send", "send"),
-    info("chat__send", "send"),
-    info("other__look", "look"),
-]
 
 
 def plan(*steps: Any, **options: Any) -> tuple[Plan, list[str]]:
-    return make_plan({"thought": "t", "steps": list(steps)}, TOOLS, max_steps=options.pop("max_steps", 8), **options)
+    return make_plan({"thought": "t", "steps": list(steps)}, max_steps=options.pop("max_steps", 8), **options)
 
 
 def one(**step: Any) -> tuple[Any, list[str]]:
@@ -50,12 +36,14 @@ def test_a_plan_is_read_as_it_was_written():
     assert made.thought == "t"
     assert to_json(made)["steps"] == [step]
     assert made.steps[0].call == PlannedCall("look", {"key": "a", "more": None})
+    written = {"tool": "look", "arguments": '{"key": "a"}'}
+    assert one(call=written)[0].call == PlannedCall("look", {"key": "a"})
 
 
 @pytest.mark.parametrize("data", [None, [], "plan", 5, {}, {"steps": {}}, {"steps": "1. look"}, {"steps": None}])
 def test_what_is_no_plan_is_refused(data: Any):
     with pytest.raises(ValueError, match='an object with "steps"'):
-        make_plan(data, TOOLS, max_steps=8)
+        make_plan(data, max_steps=8)
 
 
 def test_steps_that_are_no_objects_are_no_plan_unless_some_are():
@@ -95,7 +83,7 @@ def test_references_follow_ids_that_were_replaced():
 
 
 def test_a_repeated_id_is_replaced_and_later_references_mean_the_later_step():
-    made, _ = plan(
+    made, remarks = plan(
         {"id": "a", "description": "one"},
         {"id": "a", "description": "two ${a.x}"},
         {"id": "b", "description": "three ${a.x}"},
@@ -105,6 +93,7 @@ def test_a_repeated_id_is_replaced_and_later_references_mean_the_later_step():
         ("s2", "two ${a.x}"),
         ("b", "three ${s2.x}"),
     ]
+    assert remarks == ["there are two steps 'a'; the later one is now 's2'"]
 
 
 def test_a_revision_can_refer_to_finished_steps_although_it_uses_their_ids_again():
@@ -126,34 +115,35 @@ def test_more_steps_than_allowed_are_cut_off():
     assert remarks == ["the plan had 5 steps; those after the first 2 were left out"]
 
 
-def test_unknown_suggestions_are_dropped():
-    step, remarks = one(suggested_tools=["look", "nothing", "docs__find", "look"])
-    assert (step.suggested_tools, step.requires_tools) == (("look", "docs__find"), False)
-    assert remarks == ["step 's1' suggested unknown tools, which were dropped: 'nothing'"]
-
-
-def test_a_step_whose_suggestions_were_all_unknown_requires_tools():
-    step, _ = one(suggested_tools=["nothing", "no"])
-    assert (step.suggested_tools, step.requires_tools) == ((), True)
-    assert one()[0].requires_tools is False
-    assert one(suggested_tools=[])[0].requires_tools is False
+def test_tools_stay_as_they_were_named():
+    step, remarks = one(suggested_tools=["look", "nothing", "look"], call={"tool": "other", "arguments": {"a": 1}})
+    assert (step.suggested_tools, step.call, remarks) == (("look", "nothing"), PlannedCall("other", {"a": 1}), [])
     assert one(requires_tools=True)[0].requires_tools is True
+    assert one()[0].requires_tools is False
 
 
-def test_a_tool_may_be_called_by_its_servers_name_where_that_is_clear():
-    step, remarks = one(call={"tool": "find", "arguments": {}}, suggested_tools=["find"])
-    assert (step.call.tool, step.suggested_tools, remarks) == ("docs__find", ("docs__find",), [])
-    unclear, remarks = one(call={"tool": "send", "arguments": {}})
-    assert unclear.call is None
-    assert "called the unknown tool 'send'" in remarks[0]
-    exact, _ = one(call={"tool": "look", "arguments": {}})
-    assert exact.call.tool == "look"
+def test_forward_references_follow_ids_that_were_replaced():
+    made, _ = plan(
+        {"id": "first", "description": "a ${Last.x} ${first}", "depends_on": "Last"},
+        {"description": "between", "compute": "${Last.x} + 1"},
+        {"id": "Last", "description": "b", "check": {"call": {"tool": "look", "arguments": {"key": "${Last.x}"}}}},
+    )
+    first, between, last = made.steps
+    assert (first.description, first.depends_on) == ("a ${s3.x} ${first}", ("s3",))
+    assert between.compute == {"value": "${s3.x} + 1"}
+    assert last.check["call"]["arguments"] == {"key": "${s3.x}"}
 
 
-def test_a_call_of_an_unknown_tool_becomes_an_open_step_with_all_tools():
-    step, remarks = one(call={"tool": "nothing", "arguments": {"a": 1}})
-    assert (step.call, step.requires_tools) == (None, True)
-    assert remarks == ["step 's1' called the unknown tool 'nothing'; the executor chooses one instead"]
+def test_a_given_id_is_not_taken_by_a_step_without_one():
+    made, remarks = plan({"description": "a"}, {"id": "s1", "description": "b ${s1}"})
+    assert [(step.id, step.description) for step in made.steps] == [("s2", "a"), ("s1", "b ${s1}")]
+    assert remarks == []
+
+
+def test_what_is_no_schema_or_path_names_no_output():
+    step, remarks = one(produces={"a": {}, "b": "text"}, **{"from": {"a": "x", "c": 5}})
+    assert (step.produces, step.from_) == ({"a": {}}, {"a": "x"})
+    assert remarks == ["step 's1' names outputs without a schema or path: 'b', 'c'"]
 
 
 @pytest.mark.parametrize("arguments", [None, [], "a", 5])
@@ -193,7 +183,7 @@ rough_calls = st.fixed_dictionaries({"call": st.fixed_dictionaries({"tool": st.j
 )
 def test_any_list_of_steps_becomes_a_plan_that_can_be_run_or_a_problem(steps: list[Any], taken: list[str]):
     try:
-        made, remarks = make_plan({"steps": steps}, TOOLS, max_steps=4, taken=taken)
+        made, remarks = make_plan({"steps": steps}, max_steps=4, taken=taken)
     except ValueError:
         assert steps
         assert not any(isinstance(step, dict) for step in steps)
@@ -203,5 +193,5 @@ def test_any_list_of_steps_becomes_a_plan_that_can_be_run_or_a_problem(steps: li
     assert set(ids).isdisjoint(taken)
     assert all(step.description for step in made.steps)
     assert all(isinstance(remark, str) for remark in remarks)
-    again, _ = make_plan(json.loads(json.dumps(to_json(made))), TOOLS, max_steps=4)
+    again, _ = make_plan(json.loads(json.dumps(to_json(made))), max_steps=4)
     assert again.steps == made.steps

@@ -1,4 +1,5 @@
 import json
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,17 @@ from replan.events import Log, PlanStepAdded, PlanThoughtDelta
 from replan.messages import Assistant, Image, Text, ToolCall, ToolResult, User, to_json, user
 from replan.model import ModelProfile, Retry, TextDelta
 from replan.output import OutputProblem
-from replan.planning.planner import catalogue, history_section, plan_reader, plan_schema, planner_stage, watch_plan
+from replan.planning import Plan
+from replan.planning.plan import to_json as to_json_plan
+from replan.planning.planner import (
+    catalogue,
+    history_section,
+    plan_reader,
+    plan_schema,
+    planner_stage,
+    read_plan,
+    watch_plan,
+)
 from replan.settings import ModelSettings
 from replan.testing import ScriptedModel
 from replan.tool import ToolInfo
@@ -72,12 +83,19 @@ def test_a_constrained_planner_is_not_offered_to_write_what_the_goal_does_not_as
     assert "send" not in json.dumps(schema)
 
 
+def reader(args: Any, text: str) -> Any:
+    return plan_reader([LOOK], args, text)
+
+
 def test_the_instructions_tell_of_tools_servers_and_the_users_own_prompt():
-    stage = planner_stage(ScriptedModel(), [LOOK], "Be brief.", ModelSettings(), ["Server 'x' is not available: gone"])
+    stage = planner_stage(
+        ScriptedModel(), [LOOK], reader, "Be brief.", ModelSettings(), ["Server 'x' is not available: gone"]
+    )
     assert "Tools:\n- look(" in stage.instructions
     assert "Server 'x' is not available: gone" in stage.instructions
     assert stage.instructions.endswith("Be brief.")
-    bare = planner_stage(ScriptedModel(), [], "", ModelSettings())
+    assert stage.read is reader
+    bare = planner_stage(ScriptedModel(), [], reader, "", ModelSettings())
     assert "There are no tools." in bare.instructions
 
 
@@ -85,13 +103,82 @@ def test_a_plan_is_read_with_what_the_loop_must_know_of_its_tools():
     step = {"description": "a", "call": {"tool": "mail.send", "arguments": {}}, "suggested_tools": ["nothing"]}
     read = plan_reader([LOOK, SEND], ARGS, f"Here: {json.dumps({'steps': [step]})}")
     assert [s["call"]["tool"] for s in read["plan"]["steps"]] == ["send"]
-    assert len(read["remarks"]) == 1
+    text = "step 's1' suggested unknown tools, which were dropped: 'nothing'"
+    assert read["findings"] == [{"step": "s1", "kind": "unknown-tool", "text": text, "mended": True}]
+    assert (read["problems"], read["writes"], read["price"], read["origins"]) == ([], True, {}, {})
     facts = read["tools"]["send"]
     assert (facts["once"], facts["original"], facts["server"], facts["required"]) == (True, "mail.send", "mail", [])
+    assert (facts["writes"], facts["output"]) == (True, None)
     assert "send() [writes]: " in facts["line"]
     assert set(read["tools"]) == {"send"}
     plain = plan_reader([LOOK], ARGS, json.dumps({"steps": [{"call": {"tool": "look"}}]}))
-    assert (plain["tools"]["look"]["once"], plain["tools"]["look"]["required"]) == (False, ["key"])
+    facts = plain["tools"]["look"]
+    assert (facts["once"], facts["writes"], facts["required"]) == (False, False, ["key"])
+    assert plain["writes"] is False
+
+
+def test_the_tools_that_steps_suggest_and_check_with_are_told_too():
+    check = {"call": {"tool": "look", "arguments": {"key": "x"}}}
+    steps = [{"description": "a", "suggested_tools": ["mail.send"]}, {"description": "b", "check": check}]
+    assert set(read_plan([LOOK, SEND], ARGS, {"steps": steps})["tools"]) == {"look", "send"}
+
+
+def test_the_shapes_of_results_come_from_what_is_remembered():
+    @dataclass
+    class Seen:
+        samples: list[Any]
+
+    steps = [
+        {"id": "a", "call": {"tool": "look", "arguments": {"key": "x"}}},
+        {"id": "b", "call": {"tool": "look", "arguments": {"key": "${a.nope}"}}},
+    ]
+    read = read_plan([LOOK], ARGS, {"steps": steps}, history={"look": Seen([{"id": 5}])})
+    assert read["tools"]["look"]["output"]["properties"] == {"id": {"type": "integer"}}
+    assert [(f["step"], f["kind"], f["mended"]) for f in read["findings"]] == [("b", "unseen", False)]
+    assert read["problems"] == []
+
+
+def test_a_plan_comes_with_its_price_problems_and_origins():
+    steps = [
+        {"id": "a", "call": {"tool": "look", "arguments": {"key": "ann", "n": "five"}}},
+        {"id": "b", "call": {"tool": "send", "arguments": {"to": "bob@x.org", "body": "Hi"}}},
+        "odd",
+    ]
+    priced: list[Any] = []
+
+    def price(plan: Plan, facts: Any, args: Any) -> Any:
+        priced.append((plan, facts, args))
+        return {"tool_calls": [1, 2]}
+
+    read = plan_reader([LOOK, SEND], ARGS, json.dumps({"steps": steps}), pricer=price)
+    assert read["price"] == {"tool_calls": [1, 2]}
+    [(plan, facts, args)] = priced
+    assert to_json_plan(plan) == read["plan"]
+    assert (facts, args) == (read["tools"], ARGS)
+    assert len(read["problems"]) == 1
+    assert read["problems"][0].startswith("Step 'a', look: 'n'")
+    assert read["origins"] == {"b": {"to": "model", "body": "model"}}
+    said = [(f["step"], f["kind"], f["mended"]) for f in read["findings"]]
+    assert said == [(None, "reading", True), ("a", "arguments", True), ("b", "ungrounded", False)]
+    assert read["findings"][-1]["text"] == "step 'b': to = \"bob@x.org\" is neither in the goal nor in a result"
+
+
+def test_what_else_is_known_of_the_run_counts():
+    failed = {"call": {"tool": "look", "arguments": {"key": "x"}}, "ok": False, "shape": None}
+    step = {"id": "s1", "call": {"tool": "look", "arguments": {"key": "x"}}}
+    more = {"taken": ["s1"], "known": {"s1": failed}, "revision": 2, "kinds": ["open"]}
+    read = read_plan([LOOK], {**ARGS, **more}, {"steps": [step, {**step, "id": "t", "description": "Again"}]})
+    assert (read["plan"]["steps"], read["plan"]["revision"]) == ([], 2)
+    read = read_plan([LOOK], {**ARGS, "kinds": ["open"]}, {"steps": [step]})
+    assert "call" not in read["plan"]["steps"][0]
+
+
+def test_a_plan_that_is_much_too_long_is_read_in_part():
+    steps = [{"description": "x"}] * 5000
+    read = read_plan([LOOK], ARGS, {"steps": steps})
+    assert len(read["plan"]["steps"]) == ARGS["max_steps"]
+    with pytest.raises(ValueError, match='an object with "steps"'):
+        read_plan([LOOK], ARGS, {"step": []})
 
 
 def test_of_two_objects_the_plan_is_taken_wherever_it_stands():

@@ -1,6 +1,6 @@
 """The planner: from a goal and a list of tools to a plan, streamed while it is written."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -16,19 +16,27 @@ from replan.tool import ToolInfo
 
 from .catalogue import catalogue, catalogue_line, for_planner, tool_names
 from .grounding import calculates
-from .lint import mend
-from .plan import make_plan, to_json
+from .lint import Context, Finding, lint
+from .origins import origins, ungrounded
+from .plan import Plan, Step, make_plan, to_json
 from .prompts import instructions
 from .schema import plan_schema
+from .shapes import Seen, Shape
+from .shapes import of as shape_of
 from .watch import watch_plan
+from .wiring import wired
 
 __all__ = ["PlanReader", "history_section", "plan_reader", "planner_prompt", "planner_stage", "read_plan"]
 
 _HISTORY_TURNS, _HISTORY_CHARS = 8, 1500
+_MOST_READ, _MOST_PROBLEMS = 64, 12
 
 
 PlanReader: TypeAlias = Callable[[JSONObject, str], JSONObject]
 """From the arguments of a model effect and the text of its reply to a plan that may be run, see `read_plan`."""
+
+Pricer: TypeAlias = Callable[[Plan, JSONObject, JSONObject], JSONObject]
+"""The price of a plan, from the plan, the facts of its tools, and the effect's arguments."""
 
 
 def planner_stage(
@@ -53,7 +61,7 @@ def planner_stage(
         model=model,
         instructions=instructions("planner", *sections),
         schema=partial(plan_schema, model.profile, offered),
-        read=reader,
+        read=wired(reader, offered) if model.profile.constrained else reader,
         settings=settings,
         watch=watch_plan,
     )
@@ -77,39 +85,100 @@ def _turn(message: Message) -> str:
     return f"{who}: {text[:_HISTORY_CHARS]}" if text and message.__class__.__name__ != "ToolResult" else ""
 
 
-def plan_reader(tools: Sequence[ToolInfo], args: JSONObject, text: str) -> JSONObject:
-    """The plan in a reply, see `read_plan`. Raises `OutputProblem` where the reply holds none."""
+def plan_reader(
+    tools: Sequence[ToolInfo],
+    args: JSONObject,
+    text: str,
+    *,
+    history: Mapping[str, Seen] = {},
+    pricer: Pricer | None = None,
+) -> JSONObject:
+    """The plan in a reply, as `read_plan` gives it. Raises `OutputProblem` where the reply holds no plan."""
     problem = "it holds no JSON"
     for candidate in candidates(text):
         try:
-            return read_plan(tools, args, candidate)
+            return read_plan(tools, args, candidate, history=history, pricer=pricer)
         except ValueError as error:
             problem = str(error)
     raise OutputProblem(f"Your reply is not a plan: {problem}. Reply again with only the corrected JSON.")
 
 
-def read_plan(tools: Sequence[ToolInfo], args: JSONObject, data: JSON) -> JSONObject:
-    plan, remarks = make_plan(
-        data, max_steps=args["max_steps"], taken=args.get("taken", ()), revision=args.get("revision", 0)
+def read_plan(
+    tools: Sequence[ToolInfo],
+    args: JSONObject,
+    data: JSON,
+    *,
+    history: Mapping[str, Seen] = {},
+    pricer: Pricer | None = None,
+) -> JSONObject:
+    """A plan of a planner or of a person, looked at and mended so that it can be run as it is, as JSON.
+
+    `args` are the effect's: `goal`, `max_steps`, and what else is known of the run (`taken`, `revision`, `kinds`,
+    `known`, `checks`). `history` holds what is remembered of the tools' results.
+
+    Gives `plan`; `findings`, each with `step`, `kind`, `text` and whether it was `mended`; `problems`, sentences for
+    the planner; `tools`, what the loop must know of those that are called or suggested; `writes`, whether any tool may
+    write; `origins` of the values of calls; and the `price` of the plan. Raises `ValueError` where the data is no plan.
+    """
+    taken = args.get("taken", ())
+    most = max(_MOST_READ, args["max_steps"])
+    plan, remarks = make_plan(data, max_steps=most, taken=taken, revision=args.get("revision", 0))
+    context = Context(
+        goal=args["goal"],
+        max_steps=args["max_steps"],
+        kinds=frozenset(args.get("kinds") or ("direct", "bound", "open")),
+        taken=taken,
+        known=args.get("known"),
+        uses=_uses(data, tools),
+        shapes={info.name: shape for info in tools if (shape := shape_of(info, history)) is not None},
+        checks=args.get("checks"),
     )
-    steps, mended = mend(plan.steps, _uses(data, tools), tools, args.get("taken", ()), args["max_steps"])
-    plan = structs.replace(plan, steps=tuple(steps))
-    called = {step.call.tool for step in plan.steps if step.call} | {n for s in plan.steps for n in s.suggested_tools}
-    shown = zip(tools, for_planner(tools), strict=True)
+    plan, findings, problems = lint(plan, tools, context=context)
+    found = origins(plan, tools, args["goal"])
+    findings = [*_remarked(remarks, plan), *findings, *ungrounded(plan, tools, found)]
+    facts = _facts_of(plan, tools, context.shapes)
     return {
         "plan": to_json(plan),
-        "findings": [{"step": None, "kind": "mended", "text": text, "mended": True} for text in [*remarks, *mended]],
-        "problems": [],
-        "tools": {info.name: _facts(told) for info, told in shown if info.name in called},
+        "findings": [structs.asdict(finding) for finding in findings],
+        "problems": problems[:_MOST_PROBLEMS],
+        "tools": facts,
         "writes": any(not info.read_only for info in tools),
+        "origins": found,
+        "price": pricer(plan, facts, args) if pricer else {},
     }
 
 
-def _uses(candidate: JSONObject, tools: Sequence[ToolInfo]) -> list[str]:
+def _remarked(remarks: Iterable[str], plan: Plan) -> Iterator[Finding]:
+    for remark in remarks:
+        step = next((step.id for step in plan.steps if remark.startswith(f"step {step.id!r}")), None)
+        yield Finding(step, "reading", remark, mended=True)
+
+
+def _uses(data: JSON, tools: Sequence[ToolInfo]) -> list[str]:
     """The tools that the reply says it uses: a list of names, or an object that says it of each."""
-    known, uses = tool_names(tools), candidate.get("uses")
+    known, uses = tool_names(tools), data.get("uses") if is_object(data) else None
     names = [name for name, used in uses.items() if used is True] if is_object(uses) else uses
-    return [known[name] for name in names if name in known] if is_list(names) else []
+    return [known[name] for name in names if isinstance(name, str) and name in known] if is_list(names) else []
+
+
+def _facts_of(plan: Plan, tools: Sequence[ToolInfo], shapes: Mapping[str, Shape]) -> JSONObject:
+    """What the loop must know of the tools that steps call, suggest, or check with."""
+    named = {name for step in plan.steps for name in _named(step)}
+    shown = zip(tools, for_planner(tools), strict=True)
+    return {
+        info.name: {**_facts(described), "output": shapes.get(info.name)}
+        for info, described in shown
+        if info.name in named
+    }
+
+
+def _named(step: Step) -> Iterator[str]:
+    yield from step.suggested_tools
+    if step.call:
+        yield step.call.tool
+    call: JSON = step.check.get("call") if is_object(step.check) else None
+    if is_object(call):
+        yield str(call.get("tool"))
 
 
 def _facts(info: ToolInfo) -> JSONObject:

@@ -77,6 +77,16 @@ def resolve(value: JSON, outputs: Mapping[str, JSON]) -> JSON:
     return value
 
 
+def render(text: str, outputs: Mapping[str, JSON]) -> str:
+    """A description with its references replaced; those to no known step are left as they are: prose may hold `${x}`.
+
+    Raises `MissingReference` where a known step has nothing at the path.
+    """
+    known = replace_references(text, lambda ident, path: None if ident in outputs else f"$${{{ident}{path}}}")
+    found = resolve(known, outputs)
+    return found if isinstance(found, str) else encode(found).decode()
+
+
 def _resolve_text(text: str, outputs: Mapping[str, JSON]) -> JSON:
     whole = _REFERENCE.fullmatch(text)
     if whole and whole[1]:
