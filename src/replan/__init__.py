@@ -1,11 +1,12 @@
 """Agents that plan, act and re-plan over MCP and native tools, on any model."""
 
 from ._version import __version__
-from .agent import Agent, PlanningAgent
+from .agent import Agent
 from .errors import ReplanError
 from .messages import Message, user
 from .model import Model, Stages
 from .planning import Plan, Step, StepResult
+from .planning_agent import PlanningAgent
 from .run import PlanningResult, PlanPreview, Run, RunResult, current_run
 from .settings import Limits, ModelSettings, Planning
 from .tool import Tool, ToolContext, ToolError
