@@ -342,7 +342,7 @@ def test_svg_is_well_formed_and_holds_any_text_as_text(description):
     document = svg(draw([made(step("a", description), step("b"))]), description)
     root = ET.fromstring(document)
     tags = {element.tag.rpartition("}")[2] for element in root.iter()}
-    assert tags == {"svg", "title", "desc", "style", "rect", "text", "path", "g"}
+    assert tags == {"svg", "title", "desc", "style", "rect", "clipPath", "text", "path", "g"}
     assert not any(name.startswith("on") or "href" in name for element in root.iter() for name in element.attrib)
     assert not set(document) & set("\x00\x1b\x9b\u202e\u2066")
     assert len(document) < 20_000

@@ -1,4 +1,6 @@
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,9 @@ from hypothesis import strategies as st
 from replan.errors import ConfigError
 from replan.planning.files import dump_plan, load_plan, unknown_fields
 from replan.planning.plan import Plan, PlannedCall, Step, to_json
+from replan.planning.schedule import dependencies
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "plans.md").read_text(encoding="utf-8")
 
 _TRAPS = ["no", "on", "Yes", "true", "null", "~", "", "09:30", "1e3", "007", "0x1F", "1_000", "2024-01-31", "=", "<<"]
 _TRAPS += [
@@ -325,3 +330,13 @@ def test_unknown_fields_are_told_with_their_place_and_the_likely_name() -> None:
 def test_a_plan_of_two_thousand_steps_is_read_and_written() -> None:
     plan = Plan(steps=tuple(Step(id=f"s{n}", description=f"Step {n}", call=PlannedCall("t", {})) for n in range(2000)))
     assert as_plan(load_plan(dump_plan(plan))) == plan
+
+
+def test_the_plan_of_the_documentation_is_one() -> None:
+    [text] = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+    data = load_plan(text)
+    assert unknown_fields(data) == []
+    plan = as_plan(data)
+    assert dump_plan(plan, goal=data["goal"]) == text
+    needs = dependencies(plan.steps)
+    assert (needs["warmest"], needs["letter"]) == (("oslo", "lisbon", "tokyo"), ("bob", "warmest"))

@@ -182,14 +182,15 @@ def _without_cycles(needs: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, .
 
 def _with_longest_chain(picture: Picture) -> Picture:
     weights = _weights(picture.nodes)
-    ends: dict[str, float] = {}
+    ends: dict[str, tuple[float, int]] = {}  # when, and how many steps it takes until then
     before: dict[str, str] = {}
     for ident in in_order(picture.needs):
         counted = [other for other in picture.needs[ident] if other in ends]
         if counted:
             before[ident] = max(counted, key=lambda other: ends[other])
         if ident in weights:
-            ends[ident] = weights[ident] + (ends[before[ident]] if ident in before else 0.0)
+            time, length = ends[before[ident]] if ident in before else (0.0, 0)
+            ends[ident] = (time + weights[ident], length + 1)
     if not ends:
         return picture
     chain = [max(ends, key=lambda ident: ends[ident])]
@@ -198,7 +199,7 @@ def _with_longest_chain(picture: Picture) -> Picture:
     estimated = any(picture.nodes[ident].seconds is None for ident in chain)
     critical = tuple(reversed(chain))
     joints = frozenset(pairwise(critical))
-    return replace(picture, critical=critical, joints=joints, seconds=ends[chain[0]], estimated=estimated)
+    return replace(picture, critical=critical, joints=joints, seconds=ends[chain[0]][0], estimated=estimated)
 
 
 def _weights(nodes: Mapping[str, Node]) -> dict[str, float]:

@@ -14,7 +14,7 @@ __all__ = ["svg"]
 
 _WIDTH, _HEIGHT, _BEND, _GAP, _STRIDE, _MARGIN, _TOP = 230.0, 78.0, 14.0, 26.0, 132.0, 24.0, 76.0
 _WIDEST = 6
-_CHARACTERS = 31  # of the description, on a line of a box
+_CHARACTERS = 30  # of the description, on a line of a box
 _NO_CHARACTERS = {0xFFFE: None, 0xFFFF: None}  # that XML does not allow
 _STYLE = """
 svg { font-family: system-ui, -apple-system, "Segoe UI", sans-serif; }
@@ -110,6 +110,7 @@ def _document(drawing: _Drawing, title: str) -> Iterator[str]:
     yield f'<title id="title">{_text(title, 200)}</title>'
     yield f'<desc id="desc">{_described(picture)}</desc>'
     yield f"<style>{_STYLE}</style>"
+    yield f'<clipPath id="inside"><rect width="{_WIDTH - 8:.0f}" height="{_HEIGHT:.0f}"/></clipPath>'
     yield '<rect class="paper" width="100%" height="100%"/>'
     yield f'<text class="title" x="{_MARGIN:.0f}" y="30">{_text(title, 100)}</text>'
     if chain:
@@ -154,13 +155,15 @@ def _top(drawing: _Drawing, slot: Slot) -> float:
 def _box(drawing: _Drawing, node: Node) -> Iterator[str]:
     left, top = drawing.centres[node.id] - _WIDTH / 2, _top(drawing, node.id)
     critical = " critical" if node.id in drawing.picture.critical and len(drawing.picture.critical) > 1 else ""
-    yield f'<g class="{node.state.replace(" ", "-")}{critical}">'
+    yield f'<g class="{node.state.replace(" ", "-")}{critical}" transform="translate({left:.1f} {top:.1f})">'
     yield f"<title>{_text(f'{node.id}: {node.description}', 2000)}</title>"
-    yield f'<rect class="box" x="{left:.1f}" y="{top:.1f}" width="{_WIDTH:.0f}" height="{_HEIGHT:.0f}" rx="8"/>'
-    yield f'<text class="id" x="{left + 12:.1f}" y="{top + 20:.1f}">{_text(node.id, 32)}</text>'
+    yield f'<rect class="box" width="{_WIDTH:.0f}" height="{_HEIGHT:.0f}" rx="8"/>'
+    yield '<g clip-path="url(#inside)">'
+    yield f'<text class="id" x="12" y="20">{_text(node.id, 32)}</text>'
     for number, line in enumerate(wrapped(node.description, _CHARACTERS)):
-        yield f'<text x="{left + 12:.1f}" y="{top + 37 + 15 * number:.1f}">{_text(line, 100)}</text>'
-    yield f'<text class="note" x="{left + 12:.1f}" y="{top + 69:.1f}">{_text(figures(node), 60)}</text>'
+        yield f'<text x="12" y="{37 + 15 * number}">{_text(line, 100)}</text>'
+    yield f'<text class="note" x="12" y="69">{_text(figures(node), 60)}</text>'
+    yield "</g>"
     yield "</g>"
 
 

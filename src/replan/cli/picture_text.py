@@ -204,9 +204,12 @@ def _columns(
 def _lay(wires: Sequence[_Wire]) -> bool:
     """Give a track to each wire that is not straight, so that those on one track do not touch.
 
-    A wire that begins in the column where another ends is above it; False where that goes round in a circle.
+    A wire that begins in the column where another ends is above it; False where that goes round in a circle. Those
+    that go the same way are laid so that they need not cross.
     """
-    bent = {number: wire for number, wire in enumerate(wires) if wire.start != wire.end}
+    sloped = [wire for wire in wires if wire.start != wire.end]
+    sloped.sort(key=lambda wire: -wire.start if wire.end > wire.start else wire.start)
+    bent = dict(enumerate(sloped))
     begins = {wire.start: number for number, wire in bent.items()}
     above = {str(number): [str(begins[wire.end])] if wire.end in begins else [] for number, wire in bent.items()}
     ordered = in_order(above)
