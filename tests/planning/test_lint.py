@@ -244,6 +244,10 @@ def test_a_reference_that_is_only_written_otherwise_is_mended(text: str, meant: 
     assert (len(mended), problems) == (1, [])
 
 
+def test_what_only_looks_like_a_reference_is_text():
+    assert linted(step("a", "send", to="x", body="Dear ${first name}, $${a.x} ${HOME}"))[1:] == ([], [])
+
+
 def test_what_is_not_known_before_it_is_there_is_said_and_kept():
     learnt = {**ORDERS, "$comment": "learnt from results", "additionalProperties": False}
     steps = [step("c", "look", key="x"), step("o", "look", key="${c.result.id}")]

@@ -14,6 +14,7 @@ from replan.planning.references import (
     pick,
     reference_paths,
     references,
+    render,
     replace_references,
     resolve,
     whole_reference,
@@ -181,3 +182,11 @@ def test_a_path_into_a_text_that_holds_json_reads_that_json():
 @given(st.lists(keys | st.integers(-3, 3) | st.none(), max_size=5))
 def test_a_path_is_written_as_it_is_read(parts: list[Any]):
     assert parse_path(write_path(parts)) == parts
+
+
+def test_a_description_may_hold_what_only_looks_like_a_reference():
+    assert render("Use ${HOME}, ${x.y} and ${s1.name}; $${s1.age}", OUTPUTS) == "Use ${HOME}, ${x.y} and Ann; ${s1.age}"
+    assert render("${s1.age}", OUTPUTS) == "42"
+    assert render("${nothing}", {}) == "${nothing}"
+    with pytest.raises(MissingReference):
+        render("${s1.nope}", OUTPUTS)

@@ -112,6 +112,14 @@ def test_without_a_published_shape_earlier_results_say_what_is_there():
     assert shapes.of(info(), {"look": Seen()}) is None
 
 
+def test_the_shapes_of_tools_are_found_when_they_are_asked_for():
+    tools = [info(PUBLISHED), ToolInfo(name="other", description="", parameters={"type": "object"})]
+    found = shapes.Shapes(tools, {})
+    assert (found.get("look"), found.get("other"), found.get("none")) == (PUBLISHED, None, None)
+    assert dict(found) == {"look": PUBLISHED}
+    assert len(shapes.Shapes(tools, {"other": Seen([1])})) == 2
+
+
 def test_a_text_that_holds_json_has_its_paths_and_is_still_a_text():
     found = shapes.learn([json.dumps({"rows": [{"id": 1}]})])
     assert shapes.type_at(found, "") == {"string"}

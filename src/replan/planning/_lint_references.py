@@ -211,7 +211,7 @@ class _Checker:
 
     def _value(self, step: Step, value: JSON, *, own: bool = False) -> tuple[JSON, str | None]:
         """A value with its references as they should be written, and what is wrong with them."""
-        for _, odd in malformed_references(value):
+        if odd := next((text for ident, text in malformed_references(value) if ident in self._ids), None):
             return value, f"{odd!r} is not a reference; write it like ${{step.result.items[0].id}}"
         written: dict[tuple[str, str], str] = {}
         for ident, path in reference_paths(value):

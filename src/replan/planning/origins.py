@@ -33,7 +33,9 @@ def origins(
     `schema` is a value that the tool offers for the parameter (an enumeration, a default, an example, or its
     description), `error` one that an error named.
     """
-    known = {info.name: shown for info, shown in zip(tools, for_planner(tools), strict=True)}
+    named = {step.call.tool for step in plan.steps if step.call}
+    called = [info for info in tools if info.name in named]
+    known = {info.name: shown for info, shown in zip(called, for_planner(called), strict=True)}
     said = _Said(goal, [word for error in errors for word in quoted(error)])
     found: dict[str, dict[str, Origin]] = {}
     for step in plan.steps:

@@ -21,8 +21,7 @@ from .origins import origins, ungrounded
 from .plan import Plan, Step, make_plan, to_json
 from .prompts import instructions
 from .schema import plan_schema
-from .shapes import Seen, Shape
-from .shapes import of as shape_of
+from .shapes import Seen, Shape, Shapes
 from .watch import watch_plan
 from .wiring import wired
 
@@ -130,7 +129,7 @@ def read_plan(
         taken=taken,
         known=args.get("known"),
         uses=_uses(data, tools),
-        shapes={info.name: shape for info in tools if (shape := shape_of(info, history)) is not None},
+        shapes=Shapes(tools, history),
         checks=args.get("checks"),
     )
     plan, findings, problems = lint(plan, tools, context=context)

@@ -4,7 +4,7 @@ A shape says which paths a result has before the result is there. A text that he
 "contentMediaType": "application/json", "contentSchema": ...}`: paths lead into it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from replan.encoding import JSON, JSONObject, is_list, is_object
@@ -12,7 +12,7 @@ from replan.tool import ToolInfo
 
 from .references import parse_path, read_text, write_path
 
-__all__ = ["Seen", "Shape", "at", "is_learnt", "learn", "mended_path", "of", "path_problem", "type_at"]
+__all__ = ["Seen", "Shape", "Shapes", "at", "is_learnt", "learn", "mended_path", "of", "path_problem", "type_at"]
 
 Shape: TypeAlias = JSONObject
 """A JSON schema, possibly partial; `{}` is any value."""
@@ -48,6 +48,29 @@ def of(info: ToolInfo, history: Mapping[str, Seen]) -> Shape | None:
         return published
     seen = history.get(info.name)
     return learn(seen.samples) if seen and seen.samples else None
+
+
+class Shapes(Mapping[str, Shape]):
+    """The shapes of some tools' results by the tools' names, each found when it is asked for."""
+
+    def __init__(self, tools: Iterable[ToolInfo], history: Mapping[str, Seen]) -> None:
+        self._tools = {info.name: info for info in tools}
+        self._history = history
+        self._found: dict[str, Shape | None] = {}
+
+    def __getitem__(self, name: str) -> Shape:
+        if name not in self._found:
+            self._found[name] = of(self._tools[name], self._history)
+        found = self._found[name]
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._tools if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def learn(values: Iterable[JSON]) -> Shape:
