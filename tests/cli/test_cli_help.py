@@ -19,7 +19,8 @@ def test_help_is_quick(capsys):
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["run"], ["resume"], ["runs"], ["show"], ["tools"], ["model"], ["model", "pull"]]
+    "command",
+    [[], ["run"], ["resume"], ["runs"], ["show"], ["tools"], ["model"], ["inbox"], ["answer"], ["model", "pull"]],
 )
 def test_every_command_has_help(replan, command):
     done = replan(*command, "--help")

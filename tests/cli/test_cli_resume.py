@@ -48,6 +48,28 @@ def test_a_run_that_waits_for_a_person_exits_with_3(replan, doubtful):
 
 
 @pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["done", "--result", "It was sent."], "It was sent."),
+        (["done"], "a person has confirmed"),
+        (['{"outcome": "done", "result": "by hand"}'], "by hand"),
+        (["null"], "Outcome unknown"),
+    ],
+)
+def test_what_became_of_a_call_is_answered_from_another_process(replan, doubtful, words, told):
+    assert replan("resume", "r1", "--unattended", "wait").code == 3
+    lines = replan("inbox").out.splitlines()
+    assert lines[0].startswith("r1  in-doubt  ")
+    assert lines[1:] == [
+        '    t__hang(text="mail")',
+        "    answer with: replan answer r1 (done [--result TEXT] | not-done)",
+    ]
+    assert replan("answer", "r1", *words).code == 0
+    assert replan("resume", "r1").code == 0
+    assert told in str(results(doubtful))
+
+
+@pytest.mark.parametrize(
     ("typed", "told"),
     [
         ("d\rIt was sent.\r", "It was sent."),

@@ -53,6 +53,7 @@ def read_plan(text: str) -> JSONObject:
     from replan.planning.plan import Step
 
     data = load_plan(text)
+    data.pop("goal", None)
     if wrong := unknown_fields(data):
         raise ConfigError(f"the plan has unknown fields: {', '.join(wrong)}; correct or remove them")
     if not data["steps"]:

@@ -1,6 +1,6 @@
 """A plan that is put before a person, as rows and lines. Knows nothing of terminals."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -8,6 +8,7 @@ import msgspec
 
 from replan.encoding import JSON, JSONObject, encode, is_object
 from replan.planning.plan import Step
+from replan.planning.references import parse_path
 from replan.planning.schedule import dependencies
 
 from .text import one_line
@@ -36,14 +37,13 @@ def plan_rows(body: JSONObject) -> list[PlanRow]:
     """The steps of the plan in a `plan-review`, in order."""
     steps = [_step(raw) for raw in body["plan"].get("steps") or ()]
     needs = dependencies(steps)
-    kinds: JSONObject = body.get("kinds") or {}
     origins: JSONObject = body.get("origins") or {}
     return [
         PlanRow(
             step.id,
-            str(kinds.get(step.id) or _kind(step)),
+            _kind(step),
             one_line(step.description, 300),
-            tuple(_action(step, origins.get(step.id))),
+            tuple(_action(step, _guesses(origins.get(step.id)))),
             needs[step.id],
         )
         for step in steps
@@ -68,9 +68,10 @@ def plan_notes(body: JSONObject) -> Iterator[str]:
         made = "".join(text for text, _ in call_pieces(str(call.get("tool")), call.get("arguments")))
         yield f"not accepted so far: {made} in step {call.get('step')}: {one_line(str(call.get('why')), 300)}"
     for finding in body.get("findings") or ():
-        where = f"step {finding['step']}: " if finding.get("step") else ""
+        step, text = finding.get("step"), str(finding.get("text"))
+        where = f"step {step}: " if step and repr(step) not in text else ""
         mended = " (mended)" if finding.get("mended") else ""
-        yield one_line(f"{finding.get('kind') or 'note'}: {where}{finding.get('text')}{mended}", 600)
+        yield one_line(f"{finding.get('kind') or 'note'}: {where}{text}{mended}", 600)
     price: JSONObject = body.get("price") or {}
     if price:
         from replan.planning.price import price_line
@@ -81,8 +82,11 @@ def plan_notes(body: JSONObject) -> Iterator[str]:
         yield LEGEND
 
 
-def call_pieces(tool: str, arguments: JSON, origins: JSON = None) -> Iterator[Piece]:
-    """A call as one would write it, its values whole as far as a person can read them."""
+def call_pieces(tool: str, arguments: JSON, guesses: Collection[str] = ()) -> Iterator[Piece]:
+    """A call as one would write it, its values whole as far as a person can read them.
+
+    `guesses` are the names of arguments that nothing given accounts for.
+    """
     yield f"{one_line(tool, 100)}(", ""
     if not is_object(arguments):
         yield "...", "open"
@@ -90,16 +94,22 @@ def call_pieces(tool: str, arguments: JSON, origins: JSON = None) -> Iterator[Pi
         yield f"{', ' if number else ''}{one_line(name, 60)}=", ""
         if value is None:
             yield "...", "open"
-        elif is_object(origins) and origins.get(name) == "model":
+        elif name in guesses:
             yield f"{_value(value)}?!", "guess"
         else:
             yield _value(value), ""
     yield ")", ""
 
 
-def _action(step: Step, origins: JSON) -> Iterator[Piece]:
+def _guesses(origins: JSON) -> set[str]:
+    """The arguments that hold a value which is the model's own; `origins` are by path."""
+    known: JSONObject = origins or {}
+    return {str(parse_path(path)[0]) for path, origin in known.items() if origin == "model"}
+
+
+def _action(step: Step, guesses: Collection[str]) -> Iterator[Piece]:
     if step.call is not None:
-        yield from call_pieces(step.call.tool, step.call.arguments, origins)
+        yield from call_pieces(step.call.tool, step.call.arguments, guesses)
     elif step.compute is not None:
         yield f"compute {_value(step.compute)}", ""
     elif step.suggested_tools:

@@ -53,7 +53,7 @@ def review_body(
     """The body of the inbox item `plan-review`.
 
     `outside` are the calls that an accepted plan does not permit (`grant.outside`), where a revision asks for more, and
-    `reason` is why it was revised. `origins` say where argument values come from.
+    `reason` is why it was revised. `origins` say for each step where its argument values, by path, come from.
     """
     return {
         "goal": goal,
