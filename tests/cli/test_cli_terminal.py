@@ -22,7 +22,7 @@ def test_a_plan_is_shown_live_and_left_there_with_its_states(in_terminal, replan
         "The \x1b[2Janswer.",
     ]
     with ScriptedServer(*script) as server:
-        terminal = in_terminal("run", "x", "--mcp", mcp, *replan.model(server))
+        terminal = in_terminal("run", "Add 2 and 3", "--mcp", mcp, *replan.model(server))
         assert terminal.wait() == 0
     lines = terminal.screen()
     assert lines[0] == "First add."

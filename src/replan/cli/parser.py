@@ -9,7 +9,7 @@ from replan._version import __version__
 __all__ = ["build_parser"]
 
 _EXIT_CODES = """exit codes:
-  0  answered                   4    stopped at a limit; what there is was printed
+  0  answered                   4    stopped at a limit, or by a plan that was not accepted
   1  failed, or refused         130  interrupted (143: by SIGTERM)
   2  used wrongly               141  standard output was closed
   3  waits for a person
