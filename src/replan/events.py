@@ -102,7 +102,7 @@ class PlanCreated(Event, frozen=True, kw_only=True, tag="plan.created"):
 
     plan: JSONObject
     fallback: bool = False
-    findings: tuple[JSONObject, ...] = ()
+    findings: list[JSONObject] = []
     price: JSONObject = {}
 
 
@@ -111,7 +111,7 @@ class PlanRevised(Event, frozen=True, kw_only=True, tag="plan.revised"):
 
     plan: JSONObject
     reason: str
-    findings: tuple[JSONObject, ...] = ()
+    findings: list[JSONObject] = []
     price: JSONObject = {}
 
 

@@ -156,9 +156,6 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
             "review": planning.review,
             "checks": sorted(planning.checks),
             "with_cost": planning.with_cost,
-            "plan": None,
-            "only_plan": False,
-            "dry_run": False,
         }
 
     def _answerers(self) -> Mapping[str, Answerer]:

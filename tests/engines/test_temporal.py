@@ -37,9 +37,9 @@ from replan.journal import MemoryJournal, Wiring
 from replan.messages import Assistant, ToolCall, ToolResult
 from replan.model import ModelRequest
 from replan.planning import loop as planning_loop
-from replan.planning.stages import planning_stages
+from replan.planning.stages import planning_parts
 from replan.planning.state import PlanningState
-from replan.settings import Limits, ModelSettings
+from replan.settings import Limits, ModelSettings, Planning
 from replan.testing import Reply, ScriptedModel
 from replan.testing.engines import CHECKS, Check
 from replan.tools import FunctionTool, Toolbox, tool
@@ -158,15 +158,15 @@ def services(folder: Path, run_id: str) -> Services:
     toolbox = Toolbox(make_tools(folder))
     infos = tuple(each.info for each in toolbox.values())
     executor = ScriptedModel(otherwise=reply)
-    stages = {"executor": Stage(phase="execute", model=executor, tools=infos)}
+    stages, functions = {"executor": Stage(phase="execute", model=executor, tools=infos)}, dict[str, Any]()
     if goal == "plan":
         models = {
             "planner": ScriptedModel(otherwise=json.dumps(PLAN)),
             "executor": executor,
             "synthesizer": ScriptedModel(otherwise=summary),
         }
-        stages = planning_stages(models, infos, "", ModelSettings())
-    return Services(stages, toolbox, lambda: folder)
+        stages, functions = planning_parts(models, infos, "", ModelSettings(), Planning(), Limits())
+    return Services(stages, toolbox, lambda: folder, functions=functions)
 
 
 async def serve(address: str, queue: str, folder: str) -> None:

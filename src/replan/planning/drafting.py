@@ -206,7 +206,7 @@ async def _adopt_first(durable: Durable, state: PlanningState, output: JSONObjec
         run_id=durable.run_id,
         plan=plan_json(state.plan),
         fallback=output.get("fallback", False),
-        findings=tuple(state.findings),
+        findings=state.findings,
         price=state.price,
     )
     await tell(durable, event)

@@ -27,16 +27,29 @@ from .strands import Strands
 from .synthesizer import synthesizer_prompt, with_substitutes
 from .trace import StepResult
 
-__all__ = ["run"]
+__all__ = ["TASK", "run"]
+
+TASK: JSONObject = {
+    "replan_after": "failure",
+    "tool_selection": "all",
+    "step_kinds": ["bound", "direct", "open"],
+    "max_parallel_steps": 8,
+    "review": "never",
+    "checks": [],
+    "with_cost": False,
+    "plan": None,
+    "only_plan": False,
+    "dry_run": False,
+}
+"""What a planning run is told besides its goal: `plan` is one that is given, `only_plan` leaves it at the plan."""
 
 
 async def run(durable: Durable, task: JSONObject, state: PlanningState) -> None:
     """The planning agent's program.
 
-    `task` holds `agent`, `goal`, `history`, `limits`, `replan_after`, `tool_selection`, `step_kinds`,
-    `max_parallel_steps`, `review`, `plan` (one that is given, or None), `only_plan` and `dry_run`.
+    `task` holds `agent`, `goal`, `history` and `limits`, and what is not as in `TASK`.
     """
-    state.task = task
+    state.task = task = {**TASK, **task}
     state.meter.limits = Limits(**task["limits"])
     await tell(durable, events.RunStart(run_id=durable.run_id, goal=state.goal, agent=task["agent"]))
     await draft(durable, state)

@@ -111,7 +111,7 @@ async def _adopt_revision(durable: Durable, state: PlanningState, decision: JSON
         run_id=durable.run_id,
         plan=decision["plan"],
         reason=decision["reason"],
-        findings=tuple(state.findings),
+        findings=state.findings,
         price=state.price,
     )
     await tell(durable, event)
