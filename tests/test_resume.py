@@ -112,7 +112,12 @@ PLAN = encode(
             {"id": "one", "description": "look", "call": {"tool": "look", "arguments": {"key": "a"}}},
             {"id": "two", "description": "write", "call": {"tool": "write", "arguments": {"text": None}}},
             {"id": "three", "description": "judge"},
-            {"id": "four", "description": "more", "call": {"tool": "look", "arguments": {"key": "${one.value}"}}},
+            {
+                "id": "four",
+                "description": "more",
+                "call": {"tool": "look", "arguments": {"key": "${one.value}"}},
+                "depends_on": ["three"],
+            },
         ],
     }
 ).decode()
@@ -152,7 +157,7 @@ async def told(journal: Journal, run_id: str) -> list[Any]:
     numbers: dict[str, int] = {}
     rows: list[Any] = []
     for _, event in await journal.events(run_id):
-        row = {name: value for name, value in event.items() if name not in ("seconds", "run_id")}
+        row = {name: value for name, value in event.items() if name not in ("seconds", "run_id", "price")}
         if "call_id" in row:
             row["call_id"] = numbers.setdefault(row["call_id"], len(numbers))
         rows.append(row)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from . import events
+from .answers import read_approval
 from .durable import Cancelled, Completed, Completion, Durable, Failed, InDoubt
 from .encoding import JSON, JSONObject, is_list, is_object
 from .messages import Text, ToolResult, to_json
@@ -178,16 +179,14 @@ def take_call_outcome(durable: Durable, step_id: str | None, call: Call, complet
 
 
 def _take_approval(durable: Durable, step_id: str | None, call: Call, completion: Completion) -> str | None:
-    match completion.outcome:
-        case Completed({"decision": "allow"}) | Completed(True):
-            start_call(durable, step_id, call, call.key)
-            return call.key
-        case Completed({"reason": str(reason)}) if reason:
-            call.answer(f"Denied: {reason.removesuffix('.')}. {_DENIED}")
-        case Cancelled():
-            call.answer("Cancelled before it was allowed.")
-        case _:
-            call.answer(f"Denied. {_DENIED}")
+    if isinstance(completion.outcome, Cancelled):
+        call.answer("Cancelled before it was allowed.")
+        return None
+    allowed, reason = read_approval(completion.outcome.value if isinstance(completion.outcome, Completed) else None)
+    if allowed:
+        start_call(durable, step_id, call, call.key)
+        return call.key
+    call.answer(f"Denied{': ' if reason else ''}{reason.removesuffix('.')}. {_DENIED}")
     call.denied = True
     return None
 

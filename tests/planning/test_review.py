@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replan.answers import read_approval
 from replan.planning.plan import Plan, PlannedCall, Step
 from replan.planning.review import (
     Accept,
     Edit,
     Reject,
-    read_approval,
     read_review,
     review_body,
     wants_review,

@@ -8,17 +8,15 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from replan.encoding import JSON, JSONObject, clean_text, encode, is_list, is_object
+from replan.answers import not_understood, reason_of, word_of
+from replan.encoding import JSON, JSONObject, is_list, is_object
 from replan.settings import Review
 
 from .plan import Plan, Step, to_json
 
-__all__ = ["Accept", "Edit", "Reject", "ReviewAnswer", "read_approval", "read_review", "review_body", "wants_review"]
+__all__ = ["Accept", "Edit", "Reject", "ReviewAnswer", "read_review", "review_body", "wants_review"]
 
 _YES = frozenset({"accept", "accepted", "approve", "approved", "yes", "y", "ok"})
-_ALLOW = frozenset({"allow", "allowed", "yes", "y", "ok"})
-_NO = frozenset({"reject", "rejected", "deny", "denied", "no", "n", ""})
-_LONGEST_ANSWER = 200
 
 
 class Accept(Struct, frozen=True):
@@ -74,34 +72,18 @@ def read_review(answer: JSON) -> ReviewAnswer:
     understood, True and words for yes; False, None, words for no and any other text (a reason) reject. What has another
     shape rejects and says so: it is never taken for a yes.
     """
-    if answer is True or _word(answer) in _YES:
+    if answer is True or word_of(answer) in _YES:
         return Accept()
     if answer is None or answer is False or isinstance(answer, str):
-        return Reject(_reason(answer))
-    decision = _word(answer.get("decision")) if is_object(answer) else None
+        return Reject(reason_of(answer))
+    decision = word_of(answer.get("decision")) if is_object(answer) else None
     if decision == "accept" and answer.get("plan") is None:
         return Accept()
     if decision == "edit" and is_object(answer.get("plan")) and is_list(answer["plan"].get("steps")):
         return Edit(answer["plan"])
     if decision == "reject":
-        return Reject(_reason(answer.get("reason")))
-    return Reject(_not_understood(answer, "accept", "edit with a plan", "reject"))
-
-
-def read_approval(answer: JSON) -> tuple[bool, str]:
-    """Whether the answer to an `approval` allows the call, and else the reason, which may be empty.
-
-    `{"decision": "allow"}`, `{"decision": "deny", "reason": "..."}`, True, False, None and texts are understood as
-    those of a review are.
-    """
-    if answer is True or _word(answer) in _ALLOW:
-        return True, ""
-    if answer is None or answer is False or isinstance(answer, str):
-        return False, _reason(answer)
-    decision = _word(answer.get("decision")) if is_object(answer) else None
-    if decision in ("allow", "deny"):
-        return decision == "allow", "" if decision == "allow" else _reason(answer.get("reason"))
-    return False, _not_understood(answer, "allow", "deny")
+        return Reject(reason_of(answer.get("reason")))
+    return Reject(not_understood(answer, "accept", "edit with a plan", "reject"))
 
 
 def wants_review(
@@ -124,23 +106,3 @@ def _may_write(step: Step, facts: Mapping[str, JSONObject], writes: bool, narrow
         return writes
     tools = (step.call.tool,) if step.call else step.suggested_tools
     return any(facts.get(tool, {}).get("writes") is not False for tool in tools)
-
-
-def _word(value: JSON) -> str | None:
-    return value.strip().casefold() if isinstance(value, str) else None
-
-
-def _reason(value: JSON) -> str:
-    """The reason in an answer; a bare word for no is none."""
-    text = clean_text(value).strip() if isinstance(value, str) else "" if value in (None, False) else _shown(value)
-    return "" if text.casefold() in _NO else text
-
-
-def _not_understood(answer: JSON, *decisions: str) -> str:
-    expected = f"{', '.join(decisions[:-1])} or {decisions[-1]}"
-    return f"the answer was not understood: {_shown(answer)}; its decision is one of {expected}"
-
-
-def _shown(value: JSON) -> str:
-    text = encode(value).decode()
-    return text if len(text) <= _LONGEST_ANSWER else f"{text[: _LONGEST_ANSWER - 1]}…"

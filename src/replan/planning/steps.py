@@ -23,7 +23,7 @@ from .executor import executor_prompt, strip_blocker
 from .gate import gate_of, give_back
 from .grounding import quoted
 from .plan import Step
-from .references import MissingReference, resolve
+from .references import MissingReference, render, resolve
 from .schedule import states_needs
 from .state import PlanningState
 from .trace import StepResult, ToolUse
@@ -174,6 +174,7 @@ async def _bind(
         "error": tries.error,
         "sources": [state.outputs[ident] for ident in sources],
         "refused": [call.arguments for call in tries.calls],
+        "made": [use.arguments for r in state.trace for use in r.calls if use.ok and use.tool == step.call.tool],
     }
     talk = Talk("binder", f"step/{step.id}/bind{len(tries.calls)}/", step.id, repairs=1, request={"bind": bind})
     known = [result for result in state.trace if result.step.id in sources]
@@ -221,6 +222,8 @@ async def _run_compute_step(durable: Durable, state: PlanningState, step: Step) 
     tries = _Attempts()
     if open_operand(spec):
         spec = await _bind_compute(durable, state, step, spec, tries)
+        if spec is not None and open_operand(spec):
+            return StepResult(step=step, kind="compute", summary="There is nothing to work out.")
     if spec is not None:
         try:
             outputs = compute(spec, state.outputs, state.labels)
@@ -236,8 +239,7 @@ async def _bind_compute(
 ) -> JSONObject | None:
     values = values_of({ident: state.outputs[ident] for ident in state.sources(step)}, state.labels)
     if not values or not state.allows("bound"):
-        tries.error = "there is nothing to compute with" if state.allows("bound") else None
-        return None
+        return spec if state.allows("bound") else None
     bind: JSONObject = {"compute": spec, "goal": state.goal, "values": values}
     talk = Talk("binder", f"step/{step.id}/bind0/", step.id, repairs=1, request={"bind": bind})
     talk.say(to_json(user(compute_prompt(state.goal, step, spec, values))))
@@ -260,7 +262,7 @@ async def _run_open_step(
     """A step that the executor does with its tools."""
     assert state.plan is not None
     try:
-        described = msgspec.structs.replace(step, description=str(resolve(step.description, state.outputs)))
+        described = msgspec.structs.replace(step, description=render(step.description, state.outputs))
     except MissingReference as error:
         return StepResult(step=step, kind="open", summary=f"Not run: {error}", blocked=True)
     before = tries.calls if tries else []

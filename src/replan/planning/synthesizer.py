@@ -9,6 +9,7 @@ from replan.model import Model
 from replan.output import TypedOutput
 from replan.settings import ModelSettings
 
+from .agreement import agreeing, said
 from .executor import results_section
 from .planner import history_section
 from .prompts import instructions
@@ -39,19 +40,35 @@ def synthesizer_prompt(task: JSONObject, trace: Sequence[StepResult], not_done: 
         lines += ["", results_section(trace, _FINDING_CHARS)]
     if not_done:
         lines += ["", "Not done:", *(f"- {item}" for item in not_done)]
-    facts = [fact for result in trace for fact in (*_failures(result), *(text for _, text in _substitutes(result)))]
+    facts = [fact for result in trace for fact in _facts(result)]
     if facts:
         lines += ["", "The answer must say:", *(f"- {fact}" for fact in facts)]
     return "\n".join(lines)
 
 
+def _facts(result: StepResult) -> list[str]:
+    computed = said(result.outputs) if result.kind == "compute" and result.outputs else None
+    return [*_failures(result), *(text for _, text in _substitutes(result)), *([computed] if computed else [])]
+
+
 def with_substitutes(text: str, trace: Sequence[StepResult]) -> str:
-    """The answer, with what was used in place of something else added where it does not say so: nobody should have to
-    guess.
+    """The answer, corrected where it says something else than what was computed, and with what was used in place of
+    something else added where it does not say so: nobody should have to guess.
     """
+    if not text:
+        return text
+    text = agreeing(text, trace)
     found = [pair for result in trace for pair in _substitutes(result)]
+    needed = {result.needs for result in trace}
+    found += [(_subject(result), fact) for result in trace if result.step.id in needed for fact in _failures(result)]
     missing = [fact for used, fact in found if used.casefold() not in text.casefold()]
-    return "\n".join([text, *missing]) if missing and text else text
+    return "\n".join([text, *missing])
+
+
+def _subject(result: StepResult) -> str:
+    """What a failed call was about, as far as that is one text."""
+    texts = [value for value in result.calls[0].arguments.values() if isinstance(value, str)]
+    return texts[0] if len(texts) == 1 else ""
 
 
 def _failures(result: StepResult) -> list[str]:

@@ -62,9 +62,11 @@ class StepResult(Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        """The one text that the step's call was given (`Oslo` of `weather(city="Oslo")`), else the step's id."""
-        texts = [v for use in self.calls if use.ok for v in use.arguments.values() if isinstance(v, str) and v]
-        return texts[0] if len(texts) == 1 and len(texts[0]) <= _LABEL_CHARS else self.step.id
+        """The texts that the step's call was given (`Oslo` of `weather(city="Oslo")`), else the step's id."""
+        made = [use for use in self.calls if use.ok]
+        texts = [v for use in made[:1] for v in use.arguments.values() if isinstance(v, str) and v]
+        text = ", ".join(texts)
+        return text if len(made) == 1 and 0 < len(text) <= _LABEL_CHARS else self.step.id
 
     @property
     def wrote(self) -> bool:
