@@ -1,9 +1,10 @@
-"""Run the goals of `tasks/public.json` on a real model and judge the answers.
+"""Run the goals of `tasks/public.json` and `heldout/goals.json` on a real model and judge the answers.
 
-    python tests/live/run.py [ID ...] [--model provider:name] [--verbose] [--out FILE]
+    python tests/live/run.py [ID ...] [--goals public|heldout|all] [--model provider:name] [--verbose] [--out FILE]
 
-Each goal gets its own MCP server process (`tasks/mcp_server.py`) with only the tools that the goal names; `tasks/check.py` judges the
-answer and what was written. Exit status 1 when fewer than `--least` goals are right.
+Each goal gets its own MCP server process with only the tools that the goal names; `tasks/check.py` judges the answer and what was
+written. Exit status 1 when fewer than `--least` goals are right. The held-out goals are of the same kinds, over other tools and data:
+nothing is tuned to either set.
 """
 
 import argparse
@@ -18,7 +19,8 @@ from typing import Any
 from replan import PlanningAgent, PlanningResult
 from replan.events import AnyEvent
 
-TASKS = Path(__file__).parent / "tasks"
+TASKS, HELD_OUT = Path(__file__).parent / "tasks", Path(__file__).parent / "heldout"
+WRITES = ("create_note", "send_message", "add_reminder", "post_notice")
 sys.path.insert(0, str(TASKS))
 
 import check
@@ -26,9 +28,19 @@ import check
 
 def server(task: dict[str, Any], effects: Path) -> dict[str, Any]:
     """The configuration of the goal's MCP server. The tools that write are known; the others are declared as reading."""
-    args = [str(TASKS / "mcp_server.py"), "--tools", ",".join(task["tools"]), "--effects", str(effects)]
-    reading = [name for name in task["tools"] if name not in ("create_note", "send_message")]
+    script = HELD_OUT / "server.py" if task["set"] == "heldout" else TASKS / "mcp_server.py"
+    args = [str(script), "--tools", ",".join(task["tools"]), "--effects", str(effects)]
+    reading = [name for name in task["tools"] if name not in WRITES]
     return {"tasks": {"command": sys.executable, "args": args, "read_only": reading}}
+
+
+def goals(which: str) -> list[dict[str, Any]]:
+    """The goals of a set, or of both."""
+    files = {"public": TASKS / "public.json", "heldout": HELD_OUT / "goals.json"}
+    sets = {
+        name: json.loads(path.read_text(encoding="utf-8")) for name, path in files.items() if which in (name, "all")
+    }
+    return [{**task, "set": name} for name, tasks in sets.items() for task in tasks]
 
 
 async def run_goal(task: dict[str, Any], model: str, *, verbose: bool) -> dict[str, Any]:
@@ -38,7 +50,7 @@ async def run_goal(task: dict[str, Any], model: str, *, verbose: bool) -> dict[s
     with tempfile.TemporaryDirectory() as folder:
         effects = Path(folder) / "effects.json"
         async with PlanningAgent(model, mcp_servers=server(task, effects), on_event=show) as agent:
-            row: dict[str, Any] = {"id": task["id"], "kind": task["kind"]}
+            row: dict[str, Any] = {"id": task["id"], "kind": task["kind"], "set": task["set"]}
             try:
                 result = await asyncio.wait_for(agent.run(task["goal"]), task["max_seconds"])
                 row |= _facts(result)
@@ -78,20 +90,25 @@ def _line(row: dict[str, Any]) -> str:
 async def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # pyright: ignore[reportOptionalMemberAccess]  # it is above
     parser.add_argument("ids", nargs="*")
+    parser.add_argument("--goals", choices=("public", "heldout", "all"), default="all")
     parser.add_argument("--model", default="local:")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--least", type=int, default=0)
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for task in check.load("public"):
+    for task in goals(args.goals):
         if not args.ids or task["id"] in args.ids:
             rows.append(await run_goal(task, args.model, verbose=args.verbose))
             print(_line(rows[-1]), flush=True)
             if args.out:
                 args.out.write_text(json.dumps(rows, indent=1, ensure_ascii=False))
+    for name in ("public", "heldout"):
+        if part := [row for row in rows if row["set"] == name]:
+            print(
+                f"{name}: {sum(row['right'] for row in part)} of {len(part)} right, {sum(row['seconds'] for row in part):.0f} s"
+            )
     right = sum(row["right"] for row in rows)
-    print(f"{right} of {len(rows)} right, {sum(row['seconds'] for row in rows):.0f} s")
     return int(right < args.least)
 
 

@@ -16,7 +16,7 @@ from replan.tool import ToolInfo
 from .catalogue import for_planner
 from .compute import OPERATORS, problems
 from .executor import results_section
-from .formula import formula_schema, formula_spec
+from .formula import FORMS, NOTHING, formula_schema, formula_spec, is_form
 from .grounding import bound_arguments, quoted
 from .plan import Step
 from .prompts import instructions
@@ -100,9 +100,12 @@ def _arguments(candidate: JSONObject, bind: JSONObject, tools: dict[str, ToolInf
 def _spec(candidate: JSONObject, bind: JSONObject) -> JSONObject:
     inner = candidate.get("compute")
     found: JSONObject = inner if is_object(inner) else candidate
-    if not any(name in found for name in OPERATORS):
+    if found.get("how") == NOTHING:
+        return bind["compute"]
+    if is_form(found):
         found = formula_spec(found, bind["compute"], bind["values"]) or found
     given = {name: value for name, value in bind["compute"].items() if value is not None}
+    given = given if any(name in found for name in bind["compute"]) else {}
     spec = {**given, **{name: value for name, value in found.items() if value is not None}}
     if wrong := problems(spec):
         raise OutputProblem(f"Your reply is no computation: {'; '.join(wrong)}. Reply again with only the JSON object.")
@@ -127,7 +130,8 @@ def compute_prompt(goal: str, step: Step, spec: JSONObject, values: Sequence[JSO
         place = item["ref"].rpartition(".")[0] if item["ref"].endswith(f".{item['name']}}}") else item["ref"][:-1]
         groups.setdefault((item["owner"], place), []).append(f"{item['name']} {encode(item['value']).decode()}")
     lines += [f"- {owner} {place}}}: {', '.join(found)}" for (owner, place), found in groups.items()]
-    return "\n".join([*lines, "", f"Step: {step.description}", f"Compute: {encode(spec).decode()}"])
+    wanted = f"how: {', '.join(FORMS)}" if "value" in spec else encode(spec).decode()
+    return "\n".join([*lines, "", f"Step: {step.description}", f"Compute {wanted}"])
 
 
 def values_of(outputs: Mapping[str, JSONObject], labels: Mapping[str, str]) -> list[JSONObject]:

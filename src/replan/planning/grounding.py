@@ -90,10 +90,11 @@ _NUMBER = re.compile(r"(?<![\w.,])-?\d+(?:\.\d+)?(?![\w]|\.\d)")
 _QUOTED = re.compile(r"(?<!\w)'([^'\n]{1,80})'(?!\w)|\"([^\"\n]{1,80})\"|“([^”\n]{1,80})”|`([^`\n]{1,80})`")
 _EXAMPLES = re.compile(r"(?:such as|e\.g\.,?|for example|like|as in)\s+([^\s,;)]+)|'([^'\n]{1,60})'", re.I)
 _FREE_NAMES = re.compile(
-    r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression", re.I
+    r"body|text|message|content|comment|note|description|summary|subject|query|prompt|expression|formula|equation", re.I
 )
 _NAME = re.compile(r"[A-Z\d]")
 _PLURAL = re.compile(r"\b[a-z-]{3,}[^s\W\d]s$")
+_ENDINGS = (("ves", "f"), ("ies", "y"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("sses", "ss"))
 _FORMS = ((re.compile(r"e-?mail", re.I), "@"), (re.compile(r"\b(?:url|uri|link)\b", re.I), "://"))
 _ITEM = r"[^\s,;.:()\"']{1,12}"
 _LIST = re.compile(rf"(?<![\w'\"]){_ITEM}(?:(?:[,;] (?:and |or )?| and | or ){_ITEM}){{2,}}(?=\s*[.;:)]|\s*$)")
@@ -114,14 +115,27 @@ def spans(text: str) -> list[str]:
             for end in range(min(len(words), start + _MAX_WORDS), start, -1):
                 if _is_span(words, start, end):
                     span = " ".join(words[start:end])
-                    found |= dict.fromkeys([span, *([span[:-1]] if _PLURAL.search(span) else [])])
+                    found |= dict.fromkeys([span, *_singulars(span)])
     return list(found)[:_MAX_SPANS]
 
 
+def _singulars(span: str) -> list[str]:
+    """What a span may be several of: `loaves` of a `loaf`, `berries` of a `berry`, `mills` of a `mill`."""
+    if not _PLURAL.search(span):
+        return []
+    for ending, one in _ENDINGS:
+        if span.endswith(ending):
+            return [span.removesuffix(ending) + one]
+    return [span[:-1]]
+
+
 def _is_span(words: list[str], start: int, end: int) -> bool:
-    if any(not word or word.casefold() in _STOP for word in (words[start], words[end - 1])):
+    titled = start > 0 and end > start + 1 and words[start] in ("The", "A", "An") and words[start + 1][:1].isupper()
+    if words[end - 1].casefold() in _STOP or (words[start].casefold() in _STOP and not titled):
         return False
-    if any(word.casefold() in _STOP - _INSIDE for word in words[start:end]):
+    if not all(words[start:end]):
+        return False
+    if any(word.casefold() in _STOP - _INSIDE for word in words[start + titled : end]):
         return False
     cut_after = end < len(words) and _NAME.match(words[end - 1]) and _NAME.match(words[end])
     cut_before = start > 1 and words[start][:1].isupper() and words[start - 1][:1].isupper()
@@ -162,12 +176,17 @@ def _walk(value: JSON) -> Iterator[JSON]:
         yield value
 
 
-def plan_arguments(info: ToolInfo, goal: str) -> JSONObject:
-    """The schema of a planned call's arguments: grounded in the goal, or null."""
+def plan_arguments(info: ToolInfo, goal: str, *, reserved: Sequence[str] = ()) -> JSONObject:
+    """The schema of a planned call's arguments: grounded in the goal, or null.
+
+    What is `reserved` is no value of a look-up.
+    """
     root = info.parameters
     properties: JSONObject = root.get("properties") or {}
+    if not properties:
+        return {"const": {}}
     required = [name for name in properties if name in root.get("required", ())]
-    found = {name: _or_null(_planned(name, schema, info, goal)) for name, schema in properties.items()}
+    found = {name: _or_null(_planned(name, schema, info, goal, reserved)) for name, schema in properties.items()}
     return {"type": "object", "properties": found, "required": required, "additionalProperties": False}
 
 
@@ -175,7 +194,25 @@ def _or_null(schemas: list[JSONObject]) -> JSONObject:
     return {"anyOf": [*schemas, {"type": "null"}]} if schemas else {"type": "null"}
 
 
-def _planned(name: str, schema: JSONObject, info: ToolInfo, goal: str) -> list[JSONObject]:
+def reserved(tools: Iterable[ToolInfo], goal: str) -> list[str]:
+    """What a goal gives for a named argument of a tool that writes (`with the title Shopping`): nothing to look up."""
+    stems = {
+        name[:4]
+        for info in tools
+        if not info.read_only
+        for name, schema in (info.parameters.get("properties") or {}).items()
+        if len(name) >= 4 and _type(schema) == "string"
+    }
+    found: list[str] = []
+    for stem in stems:
+        pattern = rf"\b(?i:{re.escape(stem)})\w*:?\s+(?:is |as |of )?[\"'“]?([A-Z\d][\w-]*(?: [A-Z\d][\w-]*)*)"
+        found += [match[1] for match in re.finditer(pattern, goal)]
+    return found
+
+
+def _planned(
+    name: str, schema: JSONObject, info: ToolInfo, goal: str, reserved: Sequence[str] = ()
+) -> list[JSONObject]:
     """What a plan may write for an argument.
 
     Texts to be composed, and whatever is written or sent, wait for the results.
@@ -186,15 +223,18 @@ def _planned(name: str, schema: JSONObject, info: ToolInfo, goal: str) -> list[J
         return [schema]
     kind = _type(schema)
     if kind == "string":
-        return _planned_text(name, schema, info, goal)
+        return _planned_text(name, schema, info, goal, reserved)
     if kind in ("integer", "number"):
         known = [n for n in numbers(goal) if kind == "number" or isinstance(n, int)]
         return [{"enum": known}] if known else []
     return [{"type": "boolean"}] if kind == "boolean" else []
 
 
-def _planned_text(name: str, schema: JSONObject, info: ToolInfo, goal: str) -> list[JSONObject]:
+def _planned_text(
+    name: str, schema: JSONObject, info: ToolInfo, goal: str, reserved: Sequence[str]
+) -> list[JSONObject]:
     names, examples = spans(goal), _examples(schema)
+    names = [span for span in names if not any(value in span for value in reserved)] or names
     if examples and not (names := _of_shape(schema, names)):
         return [{"type": "string", "maxLength": 60}] if _only_model_knows(examples) else []
     if listed := {item.casefold() for item in _listed(name, schema, info)}:
@@ -214,6 +254,19 @@ def asked_for(info: ToolInfo, goal: str) -> bool:
     )
 
 
+_ARITHMETIC = re.compile(r"arithmetic|\bcalculator|\bmath|\b(?:formula|expression)s? of\b", re.I)
+
+
+def calculates(info: ToolInfo) -> bool:
+    """Whether a tool is a calculator: all that it is given is one text, and it is said to be arithmetic."""
+    properties: JSONObject = info.parameters.get("properties") or {}
+    required = [name for name in properties if name in info.parameters.get("required", ())]
+    if not info.read_only or len(required) != 1 or _type(properties[required[0]]) != "string":
+        return False
+    said = f"{info.description} {properties[required[0]].get('description', '')}"
+    return bool(_FREE_NAMES.search(required[0]) and _ARITHMETIC.search(said))
+
+
 def _words(text: str) -> set[str]:
     found = {word.casefold() for word in re.findall(r"[^\W\d_]+", text)}
     return {word for word in found if len(word) > 2 and word not in _STOP}
@@ -224,7 +277,8 @@ def _listed(name: str, schema: JSONObject, info: ToolInfo) -> list[str]:
     the argument's name (`between units: km, mi and ft`).
     """
     runs = [match[0] for match in _LIST.finditer(str(schema.get("description") or ""))]
-    for word in [] if runs else name.split("_"):
+    described = re.findall(r"[a-z]{4,}", str(schema.get("description") or "").casefold())
+    for word in [] if runs else dict.fromkeys([*name.split("_"), *described]):
         runs += [
             match[1] for match in re.finditer(rf"\b{re.escape(word)}\w*:\s*({_LIST.pattern})", info.description, re.I)
         ]

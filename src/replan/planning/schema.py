@@ -6,7 +6,7 @@ from replan.encoding import JSONObject
 from replan.model import ModelProfile, OutputSchema
 from replan.tool import ToolInfo
 
-from .grounding import asked_for, plan_arguments
+from .grounding import asked_for, plan_arguments, reserved
 
 __all__ = ["plan_schema", "steps_schema"]
 
@@ -78,19 +78,20 @@ def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
 
 
 def _grounded_step(tools: Sequence[ToolInfo], goal: str) -> JSONObject:
-    text: JSONObject = {"type": "string", "maxLength": 120}
-    calls = [
-        {
-            "type": "object",
-            "properties": {"tool": {"const": info.name}, "arguments": plan_arguments(info, goal)},
-            "required": ["tool", "arguments"],
-            "additionalProperties": False,
-        }
-        for info in tools
-    ]
+    """A step that calls a tool with what the goal gives, or one that works something out from results."""
+    kept = [(info, plan_arguments(info, goal, reserved=reserved(tools, goal))) for info in tools]
+    calls = [_closed({"tool": {"const": info.name}, "arguments": arguments}) for info, arguments in kept]
+    computed = _closed({"value": {"type": "null"}})
     return {
-        "type": "object",
-        "properties": {"description": text, "call": {"anyOf": calls}},
-        "required": ["description", "call"],
-        "additionalProperties": False,
+        "anyOf": [
+            _closed({"description": _TEXT, "call": {"anyOf": calls}}),
+            _closed({"description": _TEXT, "compute": computed}),
+        ]
     }
+
+
+def _closed(properties: JSONObject) -> JSONObject:
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+
+
+_TEXT: JSONObject = {"type": "string", "maxLength": 100}
