@@ -2,7 +2,7 @@
 #   make run     the main job: a goal, a plan, an MCP server, an answer (GOAL=, MODEL=, MCP=)
 #   make test    the tests
 #   make check   lint, format, types, import direction
-#   make bench   speed and size beside other frameworks
+#   make bench   speed and size beside other frameworks;  make bench-plans: goals as plans and in plain loops
 #   make live    goals on the embedded model;  make temporal: the loop on a Temporal server
 
 PYTHON := $(shell for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -15,7 +15,7 @@ MODEL ?=
 MCP ?= examples/time.mcp.json
 BENCH_PEERS ?= replan aiohttp_loop openai_loop agno pydantic_ai openai_agents
 
-.PHONY: run test check bench live live-smoke temporal clean
+.PHONY: run test check bench bench-plans live live-smoke temporal clean
 
 run: $(VENV)/.run
 	@$(if $(MODEL),,$(BIN)/replan model ensure)
@@ -36,6 +36,10 @@ bench: $(VENV)/.dev
 	@$(BIN)/python benchmarks/run.py $(BENCH_PEERS) --fresh --rounds 3
 	@$(BIN)/python benchmarks/report.py $(BENCH_PEERS)
 	@$(BIN)/python benchmarks/journal.py
+	@$(MAKE) --no-print-directory bench-plans
+
+bench-plans: $(VENV)/.dev
+	@$(BIN)/python benchmarks/plans.py
 
 live: $(VENV)/.dev
 	@$(BIN)/replan model pull
