@@ -33,6 +33,8 @@ def _sample_of(info: Any) -> Any:
             return True
         case msgspec.inspect.DictType():
             return {"a": [1]}
+        case msgspec.inspect.ListType():
+            return [{"a": 1}]
         case msgspec.inspect.StructType():
             return Usage(1, 2)
         case msgspec.inspect.UnionType():
