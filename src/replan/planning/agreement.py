@@ -11,6 +11,7 @@ __all__ = ["agreeing", "said"]
 
 _NUMBER = re.compile(r"(?<![\w.,])[-\u2212\u2013]?\d+(?:[.,]\d+)*")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+_ENDING = re.compile(r"[.!?]\s+|\n|[,;]\s+(?:so|therefore|thus|hence|which makes)\s")
 _CLOSE, _MOST_PLACES = 0.01, 2
 
 
@@ -26,7 +27,7 @@ def said(outputs: JSONObject) -> str | None:
 
 
 def agreeing(text: str, trace: Sequence[StepResult]) -> str:
-    """The answer, where it agrees with the last computation; else that, and of the answer what does not contradict it."""
+    """The answer, if it agrees with the last computation; else that, and what of the answer does not contradict it."""
     computed = [result for result in trace if result.kind == "compute" and said(result.outputs)]
     if not computed:
         return text
@@ -80,7 +81,7 @@ def _names(text: str, winner: str, others: list[str]) -> bool:
     first = _places(text, [winner, *others], last=False)
     if winner not in first:
         return False
-    ending = re.split(r"[,;.!?]\s+(?:so|therefore|thus|hence)?|\n", text.rstrip(" .!?"))[-1]
+    ending = _ENDING.split(text.rstrip(" .!?"))[-1]
     return first[0] == winner or _places(ending, [winner, *others], last=False) == [winner]
 
 

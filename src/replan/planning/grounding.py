@@ -102,6 +102,11 @@ _MAX_TEXT = 4_000
 _MAX_SPANS, _MAX_WORDS, _MAX_LEAVES, _MAX_LEAF_CHARS = 80, 5, 60, 120
 
 
+def is_stop(word: str) -> bool:
+    """Whether a word (as it is written) is no part of a name by itself."""
+    return word in _STOP
+
+
 def spans(text: str) -> list[str]:
     """Word sequences of a text that do not begin or end with a stop word and do not cut a name, longest first within
     each start, as many as can be offered.
@@ -196,13 +201,10 @@ def _or_null(schemas: list[JSONObject]) -> JSONObject:
 
 def reserved(tools: Iterable[ToolInfo], goal: str) -> list[str]:
     """What a goal gives for a named argument of a tool that writes (`with the title Shopping`): nothing to look up."""
-    stems = {
-        name[:4]
-        for info in tools
-        if not info.read_only
-        for name, schema in (info.parameters.get("properties") or {}).items()
-        if len(name) >= 4 and _type(schema) == "string"
-    }
+    stems: dict[str, None] = {}
+    for info in tools:
+        properties: JSONObject = {} if info.read_only else info.parameters.get("properties") or {}
+        stems |= {name[:4]: None for name, schema in properties.items() if len(name) >= 4 and _type(schema) == "string"}
     found: list[str] = []
     for stem in stems:
         pattern = rf"\b(?i:{re.escape(stem)})\w*:?\s+(?:is |as |of )?[\"'“]?([A-Z\d][\w-]*(?: [A-Z\d][\w-]*)*)"
@@ -277,8 +279,9 @@ def _listed(name: str, schema: JSONObject, info: ToolInfo) -> list[str]:
     the argument's name (`between units: km, mi and ft`).
     """
     runs = [match[0] for match in _LIST.finditer(str(schema.get("description") or ""))]
-    described = re.findall(r"[a-z]{4,}", str(schema.get("description") or "").casefold())
-    for word in [] if runs else dict.fromkeys([*name.split("_"), *described]):
+    described: list[str] = re.findall(r"[a-z]{4,}", str(schema.get("description") or "").casefold())
+    words = [] if runs else [*name.split("_"), *described]
+    for word in dict.fromkeys(words):
         runs += [
             match[1] for match in re.finditer(rf"\b{re.escape(word)}\w*:\s*({_LIST.pattern})", info.description, re.I)
         ]

@@ -19,7 +19,7 @@ from .grounding import calculates
 from .lint import Context, Finding, lint
 from .origins import origins, ungrounded
 from .plan import Plan, Step, make_plan, to_json
-from .prompts import instructions
+from .prompts import instructions, load
 from .schema import plan_schema
 from .shapes import Seen, Shape, Shapes
 from .watch import watch_plan
@@ -54,7 +54,7 @@ def planner_stage(
     if model.profile.constrained:
         offered = tuple(info for info in offered if not calculates(info))
     listed = f"Tools:\n{catalogue(offered)}" if tools else "There are no tools."
-    sections = (listed, "\n".join(remarks), system_prompt)
+    sections = ("" if model.profile.constrained else load("steps"), listed, "\n".join(remarks), system_prompt)
     return Stage(
         phase="plan",
         model=model,

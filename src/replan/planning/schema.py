@@ -38,11 +38,16 @@ def _offered(profile: ModelProfile, tools: Sequence[ToolInfo], goal: str) -> Seq
 
 
 def steps_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> JSONObject:
-    """The JSON schema of a list of steps."""
+    """The JSON schema of a list of steps. `kinds` in the request says which kinds of steps there may be."""
     if not profile.constrained:
         return {"type": "array", "items": _step_schema(tools)}
     offered = _offered(profile, tools, args["goal"])
-    return {"type": "array", "items": _grounded_step(offered, args["goal"]), "maxItems": args["max_steps"]}
+    kinds = args.get("kinds") or ("direct", "bound")
+    if "direct" in kinds or "bound" in kinds:
+        item = _grounded_step(offered, args["goal"], computes="direct" in kinds)
+    else:
+        item = _closed({"description": _TEXT, "suggested_tools": {**_some([t.name for t in offered]), "maxItems": 4}})
+    return {"type": "array", "items": item, "maxItems": args["max_steps"]}
 
 
 def _plan_object(thought: JSONObject, uses: JSONObject, steps: JSONObject) -> JSONObject:
@@ -60,34 +65,38 @@ def _each(names: Sequence[str], schema: JSONObject) -> JSONObject:
 
 
 def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
-    call = {
+    """A step in full. Keys that are left out say nothing; none has to be null."""
+    text: JSONObject = {"type": "string"}
+    call: JSONObject = {
         "type": ["object", "null"],
-        "properties": {"tool": {"type": "string"}, "arguments": {"type": ["object", "null"]}},
+        "properties": {"tool": text, "arguments": {"type": ["object", "null"]}},
         "required": ["tool", "arguments"],
     }
     return {
         "type": "object",
         "properties": {
             "id": {"type": "string", "description": "s1, s2, ..."},
-            "description": {"type": "string"},
-            "expected_outcome": {"type": "string"},
+            "description": text,
+            "expected_outcome": text,
             **({"suggested_tools": _some([info.name for info in tools]), "call": call} if tools else {}),
+            "depends_on": {"type": "array", "items": text},
+            "compute": {"type": "object"},
+            "produces": {"type": "object", "description": "name of an output: its JSON schema"},
+            "from": {"type": "object", "description": "name of an output: its path in the result"},
+            "check": {"type": "object"},
         },
         "required": ["id", "description"],
     }
 
 
-def _grounded_step(tools: Sequence[ToolInfo], goal: str) -> JSONObject:
+def _grounded_step(tools: Sequence[ToolInfo], goal: str, *, computes: bool) -> JSONObject:
     """A step that calls a tool with what the goal gives, or one that works something out from results."""
     kept = [(info, plan_arguments(info, goal, reserved=reserved(tools, goal))) for info in tools]
     calls = [_closed({"tool": {"const": info.name}, "arguments": arguments}) for info, arguments in kept]
-    computed = _closed({"value": {"type": "null"}})
-    return {
-        "anyOf": [
-            _closed({"description": _TEXT, "call": {"anyOf": calls}}),
-            _closed({"description": _TEXT, "compute": computed}),
-        ]
-    }
+    steps = [_closed({"description": _TEXT, "call": {"anyOf": calls}})]
+    if computes:
+        steps.append(_closed({"description": _TEXT, "compute": _closed({"value": {"type": "null"}})}))
+    return {"anyOf": steps}
 
 
 def _closed(properties: JSONObject) -> JSONObject:

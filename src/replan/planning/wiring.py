@@ -9,7 +9,7 @@ from replan.encoding import JSON, JSONObject, encode, is_list, is_object
 from replan.output import candidates
 from replan.tool import ToolInfo
 
-from .grounding import spans
+from .grounding import is_stop, spans
 
 __all__ = ["wire", "wired"]
 
@@ -133,10 +133,10 @@ def _neighbours(goal: str, name: str) -> list[str]:
 
 
 def _name_at(goal: str, start: int, like: str) -> str | None:
-    """The name at a place of the goal: capitalised words, or else as many words as the other name has."""
+    """The name at a place of the goal: its capitalised words, or more, up to as many as the other name has."""
     words: list[re.Match[str]] = []
     at = start
-    while (match := _WORD.match(goal, at)) and match[0] not in ("and", "or", "vs", "versus"):
+    while (match := _WORD.match(goal, at)) and not is_stop(match[0].lower() if words else match[0]):
         words.append(match)
         at = match.end() + 1
         if goal[match.end() : at] != " ":
@@ -144,8 +144,7 @@ def _name_at(goal: str, start: int, like: str) -> str | None:
     if not words or not _NAME.match(words[0][0]):
         return None
     count = next((n for n, word in enumerate(words) if not _NAME.match(word[0])), len(words))
-    lower = any(not _NAME.match(word) for word in like.split())
-    count = min(len(words), max(count, len(like.split()))) if lower else count
+    count = min(len(words), max(count, len(like.split())))
     return goal[start : words[count - 1].end()]
 
 
