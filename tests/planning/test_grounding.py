@@ -1,8 +1,19 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from replan.planning.grounding import bound_arguments, leaves, numbers, plan_arguments, quoted, spans
+from replan.planning.grounding import (
+    asks_for,
+    bound_arguments,
+    converts,
+    leaves,
+    numbers,
+    plan_arguments,
+    quoted,
+    reserved,
+    spans,
+)
 from replan.tool import ToolInfo
 
 NULL = {"type": "null"}
@@ -150,3 +161,35 @@ def test_an_address_is_offered_where_an_address_is_wanted():
     link = {"type": "string", "format": "uri"}
     assert bound(["a", "https://x.example"], "", schema=link) == {"enum": ["https://x.example"]}
     assert bound(["a"], "", schema=link) == {"enum": ["a"]}
+
+
+def test_units_that_a_goal_has_are_recognised():
+    units = ["cm", "in", "F", "km/h", "lb"]
+    assert asks_for("How tall is it in inches?", units, surely=True)
+    assert asks_for("How hot in Fahrenheit?", units, surely=True)
+    assert asks_for("How many pounds?", units, surely=True)
+    assert asks_for("How fast in km/h?", units, surely=True)
+    assert not asks_for("What is the temperature in Pellow right now?", units, surely=False)
+
+
+def test_a_tool_that_takes_a_number_and_lists_units_converts():
+    tool = info(required=("value", "unit"), value={"type": "number"}, unit=TEXT)
+    listed = structs.replace(tool, description="Turn it. Units: cm, in, and lb.")
+    assert converts(listed) == ["cm", "in", "lb"]
+    assert converts(tool) == []
+
+
+def test_what_a_goal_gives_for_a_named_argument_of_a_write_is_not_looked_up():
+    note = structs.replace(info(required=("title",), title=TEXT), read_only=False)
+    goal = "Make a note with the title Weekly Shop that says how many Lumo 3 are left"
+    assert reserved([note], goal) == ["Weekly Shop"]
+    offered = plan_arguments(info(required=("name",), name=TEXT), goal, reserved=["Weekly Shop"])
+    names = offered["properties"]["name"]["anyOf"][0]["enum"]
+    assert "Lumo 3" in names
+    assert not any("Shop" in name for name in names)
+
+
+def test_several_of_something_may_be_one_of_it():
+    assert {"Plum loaves", "Plum loaf"} <= set(spans("bake 3 Plum loaves"))
+    assert {"Tin boxes", "Tin box"} <= set(spans("pack 3 Tin boxes"))
+    assert "The Tin Orchard" in spans("pages of The Tin Orchard?")

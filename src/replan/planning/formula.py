@@ -11,7 +11,7 @@ from replan.encoding import JSON, JSONObject, is_object
 from .compute import open_operand
 from .grounding import numbers
 
-__all__ = ["FORMS", "NOTHING", "formula_schema", "formula_spec", "is_form"]
+__all__ = ["FORMS", "NOTHING", "formula_schema", "formula_spec", "is_form", "is_idle"]
 
 FORMS: dict[str, JSONObject] = {
     "highest": {"max": None},
@@ -64,6 +64,11 @@ def formula_schema(spec: JSONObject, values: Sequence[JSONObject], goal: str) ->
     return _closed(form)
 
 
+def is_idle(spec: JSONObject, values: Sequence[JSONObject], goal: str) -> bool:
+    """Whether there is nothing that could be worked out from the values."""
+    return not values or (open_operand(spec) in _OPEN and not _forms(values, goal))
+
+
 def _numeric(values: Sequence[JSONObject]) -> list[JSONObject]:
     return [v for v in values if not isinstance(v["value"], str)]
 
@@ -83,6 +88,10 @@ def _fields(values: Sequence[JSONObject]) -> list[str]:
 
 
 def _arithmetic(values: Sequence[JSONObject], goal: str) -> JSONObject:
+    return {"anyOf": _forms(values, goal) or [_closed({"how": {"const": NOTHING}})]}
+
+
+def _forms(values: Sequence[JSONObject], goal: str) -> list[JSONObject]:
     compared, numeric = _comparable(values), _numeric(values)
     forms: list[JSONObject] = []
     fields = _fields(compared)
@@ -90,7 +99,7 @@ def _arithmetic(values: Sequence[JSONObject], goal: str) -> JSONObject:
         hows = [how for how, found in FORMS.items() if "value" not in found]
         forms.append(_closed({"how": {"enum": hows}, "field": {"enum": fields}}))
     forms += _totals(numeric, goal) if numeric else []
-    return {"anyOf": forms or [_closed({"how": {"const": NOTHING}})]}
+    return forms
 
 
 def _totals(values: Sequence[JSONObject], goal: str) -> list[JSONObject]:

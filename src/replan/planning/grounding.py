@@ -95,6 +95,7 @@ _FREE_NAMES = re.compile(
 _NAME = re.compile(r"[A-Z\d]")
 _PLURAL = re.compile(r"\b[a-z-]{3,}[^s\W\d]s$")
 _ENDINGS = (("ves", "f"), ("ies", "y"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"), ("sses", "ss"))
+_LONG = {"lb": "pound", "oz": "ounce", "kg": "kilogram", "km": "kilomet", "cm": "centimet", "ft": "feet"}
 _FORMS = ((re.compile(r"e-?mail", re.I), "@"), (re.compile(r"\b(?:url|uri|link)\b", re.I), "://"))
 _ITEM = r"[^\s,;.:()\"']{1,12}"
 _LIST = re.compile(rf"(?<![\w'\"]){_ITEM}(?:(?:[,;] (?:and |or )?| and | or ){_ITEM}){{2,}}(?=\s*[.;:)]|\s*$)")
@@ -286,6 +287,33 @@ def _listed(name: str, schema: JSONObject, info: ToolInfo) -> list[str]:
             match[1] for match in re.finditer(rf"\b{re.escape(word)}\w*:\s*({_LIST.pattern})", info.description, re.I)
         ]
     return [item for run in runs for item in re.split(r"[,;]\s*(?:and |or )?|\s+(?:and|or)\s+", run) if item]
+
+
+def converts(info: ToolInfo) -> list[str]:
+    """What a tool that takes a number can turn it into, as far as its description lists that; empty for other tools."""
+    properties: JSONObject = info.parameters.get("properties") or {}
+    if not info.read_only or not any(_type(schema) in ("number", "integer") for schema in properties.values()):
+        return []
+    texts = [name for name, schema in properties.items() if _type(schema) == "string"]
+    return list(dict.fromkeys(unit for name in texts for unit in _listed(name, properties[name], info)))
+
+
+def asks_for(goal: str, units: Iterable[str], *, surely: bool) -> bool:
+    """Whether a goal has one of the units, in full or in short: `inches` is `in`, `kilometres` may be `km`."""
+    words = [word for word in re.findall(r"[^\W\d_]+", goal) if word.casefold() not in _STOP]
+    return any(_is_unit(word, unit, surely=surely) for unit in units for word in words) or any(
+        f" {unit} " in f" {re.sub('[?.!,;]', ' ', goal)} " for unit in units if not unit.isalpha() or unit.isupper()
+    )
+
+
+def _is_unit(word: str, unit: str, *, surely: bool) -> bool:
+    low, short = word.casefold(), unit.casefold()
+    if len(unit) == 1:
+        return unit.isupper() and word.startswith(unit)
+    if low.startswith((short, _LONG.get(short, short))):
+        return True
+    letters = iter(low[1:])
+    return not surely and low[:1] == short[:1] and all(letter in letters for letter in short[1:])
 
 
 def bound_arguments(

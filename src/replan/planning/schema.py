@@ -6,7 +6,7 @@ from replan.encoding import JSONObject
 from replan.model import ModelProfile, OutputSchema
 from replan.tool import ToolInfo
 
-from .grounding import asked_for, plan_arguments, reserved
+from .grounding import asked_for, numbers, plan_arguments, reserved
 
 __all__ = ["plan_schema", "steps_schema"]
 
@@ -44,9 +44,12 @@ def steps_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObj
     offered = _offered(profile, tools, args["goal"])
     kinds = args.get("kinds") or ("direct", "bound")
     if "direct" in kinds or "bound" in kinds:
-        item = _grounded_step(offered, args["goal"], computes="direct" in kinds)
-    else:
-        item = _closed({"description": _TEXT, "suggested_tools": {**_some([t.name for t in offered]), "maxItems": 4}})
+        call, computation = _grounded_steps(offered, args["goal"])
+        item: JSONObject = {"anyOf": [call, computation]} if "direct" in kinds else call
+        looks_first = offered and not args.get("taken") and len(numbers(args["goal"])) < 2
+        first: JSONObject = {"prefixItems": [call]} if looks_first else {}
+        return {"type": "array", **first, "items": item, "maxItems": args["max_steps"]}
+    item = _closed({"description": _TEXT, "suggested_tools": {**_some([t.name for t in offered]), "maxItems": 4}})
     return {"type": "array", "items": item, "maxItems": args["max_steps"]}
 
 
@@ -89,14 +92,12 @@ def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
     }
 
 
-def _grounded_step(tools: Sequence[ToolInfo], goal: str, *, computes: bool) -> JSONObject:
-    """A step that calls a tool with what the goal gives, or one that works something out from results."""
+def _grounded_steps(tools: Sequence[ToolInfo], goal: str) -> tuple[JSONObject, JSONObject]:
+    """A step that calls a tool with what the goal gives, and one that works something out from results."""
     kept = [(info, plan_arguments(info, goal, reserved=reserved(tools, goal))) for info in tools]
     calls = [_closed({"tool": {"const": info.name}, "arguments": arguments}) for info, arguments in kept]
-    steps = [_closed({"description": _TEXT, "call": {"anyOf": calls}})]
-    if computes:
-        steps.append(_closed({"description": _TEXT, "compute": _closed({"value": {"type": "null"}})}))
-    return {"anyOf": steps}
+    computation = _closed({"description": _TEXT, "compute": _closed({"value": {"type": "null"}})})
+    return _closed({"description": _TEXT, "call": {"anyOf": calls}}), computation
 
 
 def _closed(properties: JSONObject) -> JSONObject:

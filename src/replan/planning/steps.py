@@ -20,6 +20,7 @@ from replan.messages import to_json, user
 from .binder import binder_prompt, compute_prompt, values_of
 from .compute import ComputeError, compute, open_operand
 from .executor import executor_prompt, strip_blocker
+from .formula import is_idle
 from .gate import gate_of, give_back
 from .grounding import quoted
 from .plan import Step
@@ -238,7 +239,7 @@ async def _bind_compute(
     durable: Durable, state: PlanningState, step: Step, spec: JSONObject, tries: _Attempts
 ) -> JSONObject | None:
     values = values_of({ident: state.outputs[ident] for ident in state.sources(step)}, state.labels)
-    if not values or not state.allows("bound"):
+    if is_idle(spec, values, state.goal) or not state.allows("bound"):
         return spec if state.allows("bound") else None
     bind: JSONObject = {"compute": spec, "goal": state.goal, "values": values}
     talk = Talk("binder", f"step/{step.id}/bind0/", step.id, repairs=1, request={"bind": bind})

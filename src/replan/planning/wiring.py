@@ -9,7 +9,7 @@ from replan.encoding import JSON, JSONObject, encode, is_list, is_object
 from replan.output import candidates
 from replan.tool import ToolInfo
 
-from .grounding import is_stop, spans
+from .grounding import asks_for, converts, is_stop, spans
 
 __all__ = ["wire", "wired"]
 
@@ -43,7 +43,8 @@ def wire(data: JSONObject, tools: Sequence[ToolInfo], goal: str, taken: Sequence
     known = {info.name: info for info in tools}
     steps = [step for step in data["steps"] if is_object(step)]
     steps = [_consistent(step, known, goal) for step in steps]
-    steps = _used(_joined(steps, known, goal), data.get("uses"), known)
+    steps = [step for step in steps if not _unasked(step, known, goal)]
+    steps = _used(_joined(steps, known, goal), data.get("uses"), known, goal)
     steps = _in_stages(_computed(steps, known), known)
     full: list[JSONObject] = []
     reads: list[str] = []
@@ -148,20 +149,39 @@ def _name_at(goal: str, start: int, like: str) -> str | None:
     return goal[start : words[count - 1].end()]
 
 
-def _used(steps: list[JSONObject], uses: JSON, tools: dict[str, ToolInfo]) -> list[JSONObject]:
+def _unasked(step: JSONObject, tools: dict[str, ToolInfo], goal: str) -> bool:
+    """Whether a step turns a result into units of which the goal has none: a model likes to convert."""
+    call = _call(step)
+    info = tools.get(call[0]) if call else None
+    if call is None or info is None or any(isinstance(value, (int, float)) for value in call[1].values()):
+        return False
+    units = converts(info)
+    return bool(units) and not asks_for(goal, units, surely=False)
+
+
+def _used(steps: list[JSONObject], uses: JSON, tools: dict[str, ToolInfo], goal: str) -> list[JSONObject]:
     """The steps, with look-ups of the tools that the plan says it uses and does not call.
 
-    Tools that take a number are left out: a model likes to convert what nobody wants converted.
+    One that takes what another takes is asked the same: it may be where that is found. One that takes a number is used
+    only for a unit that the goal has.
     """
     called = {call[0] for step in steps if (call := _call(step))}
     named = [name for name, used in uses.items() if used is True] if is_object(uses) else []
     added: list[JSONObject] = []
     for name in named:
         info = tools.get(name)
-        if info is None or name in called or not info.read_only or not steps or not _takes_texts(info):
+        if (
+            info is None
+            or name in called
+            or not info.read_only
+            or not steps
+            or not (_takes_texts(info) or asks_for(goal, converts(info), surely=True))
+        ):
             continue
         text = info.description.split("\n")[0].split(". ")[0].rstrip(".")
-        planned: JSONObject = {"tool": name, "arguments": dict.fromkeys(info.parameters["required"])}
+        arguments: JSONObject = dict.fromkeys(info.parameters["required"])
+        same = [found[1] for step in steps if (found := _subject(step, tools)) and [found[0]] == list(arguments)]
+        planned: JSONObject = {"tool": name, "arguments": dict.fromkeys(arguments, same[0]) if same else arguments}
         added.append({"description": text[:100], "call": planned})
     return [*steps, *added]
 
