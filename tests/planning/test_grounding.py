@@ -9,6 +9,7 @@ from replan.planning.grounding import (
     converts,
     leaves,
     numbers,
+    one_of,
     plan_arguments,
     quoted,
     reserved,
@@ -193,3 +194,9 @@ def test_several_of_something_may_be_one_of_it():
     assert {"Plum loaves", "Plum loaf"} <= set(spans("bake 3 Plum loaves"))
     assert {"Tin boxes", "Tin box"} <= set(spans("pack 3 Tin boxes"))
     assert "The Tin Orchard" in spans("pages of The Tin Orchard?")
+
+
+def test_arguments_in_the_plural_may_be_meant_in_the_singular():
+    assert one_of({"dish": "Plum loaves", "n": 2}) == {"dish": "Plum loaf", "n": 2}
+    assert one_of({"dish": "Plum loaf"}) is None
+    assert not any("%" in span for span in spans("plan 10% more flour"))

@@ -125,6 +125,14 @@ def spans(text: str) -> list[str]:
     return list(found)[:_MAX_SPANS]
 
 
+def one_of(arguments: JSONObject) -> JSONObject | None:
+    """The arguments with a text that may be a plural in the singular: what a catalogue knows may be called that."""
+    for name, value in arguments.items():
+        if isinstance(value, str) and (found := _singulars(value)):
+            return {**arguments, name: found[0]}
+    return None
+
+
 def _singulars(span: str) -> list[str]:
     """What a span may be several of: `loaves` of a `loaf`, `berries` of a `berry`, `mills` of a `mill`."""
     if not _PLURAL.search(span):
@@ -139,7 +147,7 @@ def _is_span(words: list[str], start: int, end: int) -> bool:
     titled = start > 0 and end > start + 1 and words[start] in ("The", "A", "An") and words[start + 1][:1].isupper()
     if words[end - 1].casefold() in _STOP or (words[start].casefold() in _STOP and not titled):
         return False
-    if not all(words[start:end]):
+    if not all(words[start:end]) or any("%" in word for word in words[start:end]):
         return False
     if any(word.casefold() in _STOP - _INSIDE for word in words[start + titled : end]):
         return False

@@ -22,7 +22,7 @@ from .compute import ComputeError, compute, open_operand
 from .executor import executor_prompt, strip_blocker
 from .formula import is_idle
 from .gate import gate_of, give_back
-from .grounding import quoted
+from .grounding import one_of, quoted
 from .plan import Step
 from .references import MissingReference, render, resolve
 from .schedule import states_needs
@@ -138,8 +138,14 @@ async def _run_call_step(
             return _call_result(step, tries, call)
         text = call.text
         tries.error = f"{step.call.tool}({encode(arguments).decode()}) failed: {text}"
-        if tool["once"] or not set(quoted(text)).difference(map(str, arguments.values())):
+        if tool["once"]:
             break
+        if not set(quoted(text)).difference(map(str, arguments.values())):
+            other = one_of(arguments)
+            if other is None or _was_tried(other, tries):
+                break
+            given, open_arguments = other, []
+            continue
         named = [name for name in tool["required"] if str(arguments.get(name)) in quoted(text)]
         open_arguments = named or tool["required"]
         given = {name: value for name, value in arguments.items() if name not in open_arguments}

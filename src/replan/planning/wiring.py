@@ -14,7 +14,7 @@ from .grounding import asks_for, converts, is_stop, spans
 __all__ = ["wire", "wired"]
 
 _JOINED = re.compile(
-    r"(?:\s*[,/]\s*(?:and |or )?|\s+(?:and|or|vs\.?|versus|than)\s+)(?:(?:in|at|of|for)\s+)?(?:the\s+)?"
+    r"(?:\s*[,/]\s*(?:and |or )?|\s+(?:and|or|vs\.?|versus|than)\s+)(?:(?:in|at|of|for)\s+)?(?:the\s+)?(?:\d+\s+)?"
 )
 _WORD = re.compile(r"[^\s,;:.!?()\"]+")
 _NAME = re.compile(r"[A-Z\d]")
