@@ -143,3 +143,10 @@ def test_the_prompt_has_the_values_by_owner():
     text = compute_prompt("Which?", Step(id="s3", description="Compare"), {"max": None}, values_of(BOTH, LABELS))
     assert '- Plum loaf ${s1.result}: name "Plum loaf", flour_g 340, price_eur 2.5' in text
     assert text.endswith('Step: Compare\nCompute {"max":null}')
+
+
+def test_a_number_in_a_name_counts_nothing_else():
+    outputs: dict[str, JSONObject] = {"s1": {"result": LOAF}, "s2": {"result": WHEEL}}
+    found = forms(outputs, "flour of the Plum loaf 3 and the Rye wheel together?")
+    assert found["sum"]["times"]["properties"] == {"Plum loaf": {"const": 1}, "Rye wheel": {"const": 1}}
+    assert forms(outputs, "2 pieces of the Rye wheel")["sum"]["times"]["properties"]["Rye wheel"] == {"const": 2}

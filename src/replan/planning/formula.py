@@ -135,7 +135,9 @@ def _in_unit(names: list[str], step: str, keys: dict[str, str]) -> list[str]:
 def _multiple(goal: str, owner: str) -> float:
     """How many of something a goal speaks of: the number before its name; 1 where there is none."""
     first = re.escape(owner.split(maxsplit=1)[0])
-    match = re.search(rf"(?<![\w.,])(\d+(?:\.\d+)?|{'|'.join(_WORDS)})\s+(?:[a-z]+\s+){{0,3}}?{first}", goal, re.I)
+    match = re.search(
+        rf"(?<![\w.,])(\d+(?:\.\d+)?|{'|'.join(_WORDS)})\s+(?:(?:[a-z]+\s+)?of\s+(?:the\s+)?|x\s+)?{first}", goal, re.I
+    )
     if not match:
         return 1
     return _WORDS.get(match[1].casefold()) or next(iter(numbers(match[1])), 1)
