@@ -82,8 +82,8 @@ class RunResult(Generic[OutputT]):
 class PlanningResult(RunResult[OutputT]):
     """What a planning run came to: also the last `plan`, the `trace` of executed steps, and how many there were.
 
-    `findings`, `price` and `origins` are of the last plan, see `PlanPreview`. `effects` are the calls that a dry run did
-    not make: `step`, `tool` and `arguments` of each.
+    `findings`, `price` and `origins` are of the last plan, see `PlanPreview`. `effects` are the calls that a dry run
+    did not make: `step`, `tool` and `arguments` of each.
     """
 
     plan: Plan | None = None

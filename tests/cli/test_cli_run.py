@@ -40,9 +40,10 @@ def test_the_answer_alone_goes_to_standard_output(replan, planned):
     assert (done.code, done.out) == (0, "The answer\nis 5.\n")
     lines = done.err.splitlines()
     assert lines[:3] == ["thought: First add.", "plan: 1. Call calc__add", "plan: 2. Think."]
-    assert lines[3:5] == ["step 1: Call calc__add", "  calc__add(a=2, b=3)"]
-    assert lines[5].startswith("  calc__add: ok, ")
-    assert lines[5].endswith(" s: 5")
+    assert lines[3].startswith("price: 2-")
+    assert lines[4:6] == ["step 1: Call calc__add", "  calc__add(a=2, b=3)"]
+    assert lines[6].startswith("  calc__add: ok, ")
+    assert lines[6].endswith(" s: 5")
     assert lines[-1].startswith("300 tokens in, 30 out · ")
     assert "\x1b" not in done.err
 

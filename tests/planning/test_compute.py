@@ -380,7 +380,10 @@ def test_division_and_remainder_round_down(left: Decimal, right: Decimal, minus:
     assert math.isclose(compute({"value": "${a} / ${b}"}, outputs)["result"], a / b, rel_tol=1e-15)
 
 
-@given(st.lists(st.floats(-1e15, 1e15) | st.integers(-(2**53), 2**53), min_size=1, max_size=12))
+AMOUNTS = st.floats(-1e15, 1e15).filter(lambda x: x == 0 or abs(x) > 1e-40)  # within the digits that are kept
+
+
+@given(st.lists(AMOUNTS | st.integers(-(2**53), 2**53), min_size=1, max_size=12))
 def test_aggregates_agree_with_exact_arithmetic(values: list[float | int]) -> None:
     exact = [Fraction(Decimal(repr(value))) for value in values]
     outputs = {"v": {"result": values}}

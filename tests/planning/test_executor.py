@@ -297,7 +297,8 @@ async def test_invalid_arguments_in_a_plan_go_back_to_the_planner_once_and_are_t
     wrong = plan_of(direct("weather", city=["x"]))
     made = cast([wrong, wrong], [call("weather", city="Rome"), "warm"], tools=world.tools)
     result = await made.run()
-    assert """'city': expected string, got ["x"]""" in made.planner.requests[1].conversation.messages[-1].content[0].text
+    told = made.planner.requests[1].conversation.messages[-1].content[0].text
+    assert """'city': expected string, got ["x"]""" in told
     assert world.weather == [{"city": "Rome", "unit": "C"}]
     assert (result.trace[0].kind, result.trace[0].ok) == ("bound", True)
     mended = cast([wrong, plan_of(direct("weather", city="Rome"))], tools=world.tools)

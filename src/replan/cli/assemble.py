@@ -52,7 +52,10 @@ def assemble(recipe: Recipe, journal: Journal | None, asker: Asker | None) -> As
             synthesizer=models[recipe.synthesizer_model or recipe.model],
         )
         planning = Planning(
-            replan_after=recipe.replan_after, tool_selection=recipe.tool_selection, review=recipe.review
+            replan_after=recipe.replan_after,
+            tool_selection=recipe.tool_selection,
+            review=recipe.review,
+            with_cost=True,
         )
         agent = PlanningAgent(models[recipe.model], models=stages, planning=planning, **options)
     return Assembly(agent, list(models.values()))

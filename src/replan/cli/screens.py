@@ -176,6 +176,8 @@ def _plan_lines(view: View, event: events.PlanCreated | events.PlanRevised) -> I
     steps = [step for step in view.steps if step.state == "pending"]
     for number, step in enumerate(steps, len(view.steps) - len(steps) + 1):
         yield f"plan: {number}. {one_line(step.description, 200)}"
+    if view.price:
+        yield f"price: {view.price}"
 
 
 def _step_lines(view: View, event: events.StepStart) -> Iterator[str]:

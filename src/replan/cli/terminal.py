@@ -159,6 +159,8 @@ class TerminalScreen:
         view = self.view
         if view.thought:
             yield Text(one_line(view.thought, 400), "dim italic")
+        if view.price:
+            yield Text(f"price: {view.price}", "dim")
         for step in view.steps:
             yield from self._step(step)
         for call in view.calls:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from replan import events
 from replan.encoding import JSONObject
+from replan.planning.price import price_line
 from replan.usage import Usage
 
 __all__ = ["TAKEN", "CallView", "Note", "StepView", "View"]
@@ -67,6 +68,7 @@ class View:
     agent: str = ""
     goal: str = ""
     thought: str = ""
+    price: str = ""
     drafted: bool = False
     draft_over: bool = False
     steps: list[StepView] = field(default_factory=list[StepView])
@@ -164,6 +166,7 @@ def _plan(view: View, event: events.PlanCreated | events.PlanRevised) -> None:
     view.steps = begun + [StepView(step["id"], step["description"]) for step in event.plan["steps"]]
     if isinstance(event, events.PlanRevised):
         view.notes.append(Note("info", f"plan revised: {event.reason}"))
+    view.price = price_line(event.price) if event.price and event.plan["steps"] else ""
 
 
 def _step_start(view: View, event: events.StepStart) -> None:

@@ -112,9 +112,9 @@ class Wiring:
 
     `services` are handed to steps. `on_event` hears events as they are emitted, `on_live` what steps say outside the
     journal. `answerer` settles inbox items in this process, one of `answerers` those of its name; where there is none
-    and `unattended` is `wait`, items stay open in a journal that others can reach, else they get their default at once. `artifacts` replaces the folder of
-    artifacts and is never removed. A result of more than `max_result_bytes` fails its step. Closing waits `grace`
-    seconds for what it cancelled.
+    and `unattended` is `wait`, items stay open in a journal that others can reach, else they get their default at once.
+    `artifacts` replaces the folder of artifacts and is never removed. A result of more than `max_result_bytes` fails
+    its step. Closing waits `grace` seconds for what it cancelled.
     """
 
     services: Any = None

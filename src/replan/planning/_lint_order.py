@@ -46,44 +46,43 @@ def break_circles(steps: Sequence[Step], report: Report) -> tuple[list[Step], di
 
     What goes is what points to a later step.
     """
-    kept = [_without_circle(step, steps, report) for step in steps]
-    position = {step.id: number for number, step in enumerate(kept)}
-    reached = _reachable(_stated(kept))
+    position = {step.id: number for number, step in enumerate(steps)}
+    stated = _stated(steps)
+    kept = [_without_circle(step, position, stated, report) for step in steps]
+    stated = _stated(kept)
     closing: dict[str, set[str]] = {}
     for step in kept:
         later = [i for i in dict.fromkeys(referenced(step)) if position.get(i, -1) > position[step.id]]
-        if found := {ident for ident in later if step.id in reached[ident]}:
+        if found := {ident for ident in later if _reaches(stated, ident, step.id)}:
             closing[step.id] = found
             wrong = f"step {step.id!r} uses the result of {', '.join(sorted(map(repr, found)))}, which needs it itself"
             report.problem(step.id, "cycle", wrong, "a model fills it in")
     return kept, closing
 
 
-def _without_circle(step: Step, steps: Sequence[Step], report: Report) -> Step:
-    if not step.depends_on:
-        return step
-    position = {other.id: number for number, other in enumerate(steps)}
-    reached = _reachable(_stated(steps))
-    circular = [i for i in step.depends_on if position.get(i, -1) > position[step.id] and step.id in reached[i]]
+def _without_circle(
+    step: Step, position: Mapping[str, int], stated: Mapping[str, Collection[str]], report: Report
+) -> Step:
+    later = [ident for ident in step.depends_on or () if position.get(ident, -1) > position[step.id]]
+    circular = [ident for ident in later if _reaches(stated, ident, step.id)]
     if not circular:
         return step
     wrong = f"step {step.id!r} and {', '.join(map(repr, circular))} wait for each other"
     report.problem(step.id, "cycle", wrong, f"{step.id!r} goes first")
-    kept = tuple(ident for ident in step.depends_on if ident not in circular)
+    kept = tuple(ident for ident in step.depends_on or () if ident not in circular)
     return structs.replace(step, depends_on=kept or None)
 
 
-def _reachable(needs: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
-    """For each step all that it needs, directly and by others."""
-    found: dict[str, set[str]] = {}
-    for start in needs:
-        seen, waiting = set[str](), list(needs[start])
-        while waiting:
-            if (ident := waiting.pop()) not in seen:
-                seen.add(ident)
-                waiting += needs.get(ident, ())
-        found[start] = seen
-    return found
+def _reaches(needs: Mapping[str, Collection[str]], start: str, end: str) -> bool:
+    """Whether a step needs another, directly or by others."""
+    seen, waiting = set[str](), list(needs.get(start, ()))
+    while waiting:
+        if (ident := waiting.pop()) == end:
+            return True
+        if ident not in seen:
+            seen.add(ident)
+            waiting += needs.get(ident, ())
+    return False
 
 
 def order(steps: Sequence[Step], tools: Mapping[str, KnownTool], report: Report) -> list[Step]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from replan.calls import same_call
-from replan.encoding import JSON, is_object
+from replan.encoding import JSON, encode, is_object
 
 from ._lint_report import Context, KnownTool, Report, may_write
 from .plan import PlannedCall, Step, free_id
@@ -24,12 +24,13 @@ def merge_repeats(
     """
     seen = _Known(tools, context)
     kept: list[Step] = []
-    fresh: list[Step] = []
+    fresh: dict[bytes, list[Step]] = {}
     renamed: dict[str, str] = {}
     lost: set[str] = set()
     for original in steps:
         step = _follow(original, renamed)
-        repeated = next((other.id for other in fresh if _repeats(step, other)), None) or seen.made(step)
+        alike = fresh.get(_work(step), [])
+        repeated = next((other.id for other in alike if _repeats(step, other)), None) or seen.made(step)
         if repeated:
             renamed[step.id] = repeated
             report.mended(step.id, "repeat", f"step {step.id!r} repeated an earlier one and was left out")
@@ -41,7 +42,9 @@ def merge_repeats(
             )
             continue
         kept.append(step)
-        fresh = [step] if may_write(step, tools) else [*fresh, step]
+        if may_write(step, tools):
+            fresh = {}
+        fresh.setdefault(_work(step), []).append(step)
         seen.pass_over(step)
     return [_follow(step, renamed) for step in kept], lost
 
@@ -90,11 +93,14 @@ def _signature(tool: str, arguments: JSON) -> str:
     return same_call(tool, {name: value for name, value in given.items() if value is not None})
 
 
+def _work(step: Step) -> bytes:
+    """What a step calls and what it makes of it."""
+    return encode([step.call, step.produces, step.from_])
+
+
 def _repeats(step: Step, other: Step) -> bool:
-    """Whether a step asks for the call of another one; where arguments are open, in the same words."""
-    if step.call is None or step.call != other.call:
-        return False
-    if (step.produces, step.from_) != (other.produces, other.from_):
+    """Whether a step asks for the call of another one of the same work; where arguments are open, in the same words."""
+    if step.call is None:
         return False
     arguments = step.call.arguments
     return step.description == other.description or bool(arguments and None not in arguments.values())

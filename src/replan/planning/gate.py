@@ -1,5 +1,4 @@
-"""What is decided on each call of a plan before it is made: an accepted plan permits its own, a dry run makes no write.
-"""
+"""What is decided on each call of a plan before it is made: an accepted plan permits its own, a dry run no write."""
 
 from collections.abc import Iterable
 from functools import partial

@@ -132,7 +132,9 @@ def _words(text: str) -> str:
 
 def _holds(text: str, words: str) -> bool:
     """Whether words stand in a text, not as a part of others, or of an address or a path."""
-    return bool(words) and re.search(rf"(?<![\w@./-]){re.escape(words)}(?![\w@/]|[.-]\w)", text) is not None
+    if not words or words not in text:
+        return False
+    return re.search(rf"(?<![\w@./-]){re.escape(words)}(?![\w@/]|[.-]\w)", text) is not None
 
 
 def _offers(schema: JSONObject, value: JSON) -> bool:

@@ -86,11 +86,15 @@ def make_plan(data: JSON, *, max_steps: int, taken: Collection[str] = (), revisi
     rows = rows[:max_steps]
     given = [str(raw.get("id") or "") for _, raw in rows]
     idents = _idents(given, [number + len(taken) for number, _ in rows], taken, remarks)
-    renamed = {name: ident for name, ident in reversed([*zip(given, idents, strict=True)]) if name not in taken}
+    first = {name: ident for name, ident in reversed([*zip(given, idents, strict=True)]) if name not in taken}
+    renamed = {name: ident for name, ident in first.items() if name and name != ident}
     steps: list[Step] = []
     for (_, raw), name, ident in zip(rows, given, idents, strict=True):
-        steps.append(_step(raw, ident, {old: new for old, new in renamed.items() if old and old != new}, remarks))
-        renamed[name] = ident  # what comes later means the last of this name
+        steps.append(_step(raw, ident, renamed, remarks))
+        if name and name != ident:
+            renamed[name] = ident  # what comes later means the last of this name
+        elif name in renamed:
+            del renamed[name]
     thought = clean_text(str(data.get("thought") or ""))
     return Plan(thought=thought, steps=tuple(steps), revision=revision), remarks
 

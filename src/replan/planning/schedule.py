@@ -4,12 +4,9 @@ import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from .plan import Step
-from .plan import to_json as plan_json
 from .references import references
 
 __all__ = ["Schedule", "dependencies", "in_order", "states_needs"]
-
-_READ_FROM = ("description", "call", "compute", "check")
 
 
 def dependencies(steps: Sequence[Step], others: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
@@ -37,10 +34,8 @@ def states_needs(step: Step) -> bool:
 
 
 def _referenced(step: Step) -> Iterator[str]:
-    if "${" in step.description or step.call or step.compute or step.check:
-        data = plan_json(step)
-        for name in _READ_FROM:
-            yield from references(data.get(name))
+    for value in (step.description, step.call and step.call.arguments, step.compute, step.check):
+        yield from references(value)
 
 
 def in_order(needs: Mapping[str, Collection[str]]) -> list[str]:

@@ -72,8 +72,7 @@ class PlanningState:
         return self.schedule.remaining if self.schedule is not None else []
 
     def sources(self, step: Step) -> list[str]:
-        """The steps whose results a step waits for, and those that these waited for, in the order in which they ended.
-        """
+        """The steps whose results a step waits for, and those that these waited for, in the order they ended in."""
         found: set[str] = set()
         waiting = list(self.needs.get(step.id, ()))
         while waiting:
