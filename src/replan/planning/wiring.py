@@ -200,8 +200,10 @@ def _computed(steps: list[JSONObject], tools: dict[str, ToolInfo]) -> list[JSONO
     calls = [call for step in steps if (call := _call(step))]
     looked_up = [call[0] for step in steps if _direct(step, tools) and (call := _call(step))]
     several = len(set(looked_up)) < len(looked_up)
-    reads_only = all(name in tools and tools[name].read_only for name, _ in calls)
-    if any(is_object(step.get("compute")) for step in steps) or not (several or (reads_only and len(calls) > 1)):
+    infos = [tools[name] for name, _ in calls if name in tools]
+    rated = len(infos) > 1 and any(_takes_texts(info) and len(info.parameters["required"]) > 1 for info in infos)
+    final = any(not info.read_only or converts(info) for info in infos)
+    if any(is_object(step.get("compute")) for step in steps) or not (several or rated) or (final and not several):
         return steps
     return [*steps, {"description": "Work out what the goal asks for", "compute": {"value": None}}]
 
