@@ -70,8 +70,8 @@ class Call:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether nobody knows what came of the call."""
-        return self.result is not None and self.result == self.error(OUTCOME_UNKNOWN)
+        """Whether the call may have taken effect, and nobody knows: it is one that is not simply made again."""
+        return self.once and self.result is not None and self.result.get("outcome_unknown") is True
 
     @property
     def ok(self) -> bool:
@@ -86,20 +86,20 @@ class Call:
 
     @property
     def value(self) -> JSON:
-        """What the call gave to programs: the structured result, a lone `{"result": x}` wrapper taken off, or the text.
-        """
+        """What the call gave to programs: the structured result (not a lone `{"result": x}` around it) or the text."""
         value: JSON = (self.result or {}).get("structured")
         if value is None:
             return self.text
         return value["result"] if is_object(value) and list(value) == ["result"] else value
 
-    def answer(self, text: str) -> None:
+    def answer(self, text: str, *, outcome_unknown: bool = False) -> None:
         """Give the call an error result that the runtime wrote."""
-        self.result = self.entry = self.error(text)
+        self.result = self.entry = self.error(text, outcome_unknown=outcome_unknown)
 
-    def error(self, text: str) -> JSONObject:
+    def error(self, text: str, *, outcome_unknown: bool = False) -> JSONObject:
         """An error result for the call."""
-        return to_json(ToolResult(self.call_id, self.tool, (Text(text),), is_error=True))
+        content = (Text(text),)
+        return to_json(ToolResult(self.call_id, self.tool, content, is_error=True, outcome_unknown=outcome_unknown))
 
 
 def same_call(tool: str, arguments: JSON) -> str:
@@ -174,7 +174,7 @@ def take_call_outcome(durable: Durable, step_id: str | None, call: Call, complet
             call.answer(f"The tool failed: {error['message']}")
         case Cancelled():
             doubt = "; it may or may not have taken effect" if call.once else ""
-            call.answer(f"Cancelled before it had a result{doubt}.")
+            call.answer(f"Cancelled before it had a result{doubt}.", outcome_unknown=call.once)
     return None
 
 
@@ -201,7 +201,7 @@ def _take_certainty(durable: Durable, step_id: str | None, call: Call, completio
             call.result = to_json(ToolResult(call.call_id, call.tool, (Text(str(more.get("result") or "Done.")),)))
             call.entry = call.result
         case _:
-            call.answer(OUTCOME_UNKNOWN)
+            call.answer(OUTCOME_UNKNOWN, outcome_unknown=True)
     return None
 
 

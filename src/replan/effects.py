@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -68,7 +68,7 @@ class Stage:
 
     def request(self, args: JSONObject, conversation: Conversation) -> ModelRequest:
         """The model request for the arguments of a model effect."""
-        tools = self._offered(args)
+        tools = self.offered(args)
         schema = self.schema(args) if callable(self.schema) else self.schema
         return ModelRequest(
             instructions=self.instructions,
@@ -80,11 +80,12 @@ class Stage:
             options=self.settings.options,
         )
 
-    def _offered(self, args: JSONObject) -> tuple[ToolInfo, ...]:
+    def offered(self, args: JSONObject) -> tuple[ToolInfo, ...]:
+        """The tools that a call with these arguments is given."""
         names, avoid = args.get("tools"), args.get("avoid", ())
         tools = self.tools if names is None else tuple(t for t in self.tools if t.name in names)
         if args.get("reads_only"):
-            tools = tuple(t for t in tools if t.repeatable)
+            tools = tuple(t for t in tools if t.read_only)
         if avoid and self.model.profile.constrained:
             return tuple(t for t in tools if t.name not in avoid) or tools
         return tools
@@ -142,7 +143,8 @@ async def call_model(ctx: StepContext, args: JSONObject) -> JSONObject:
         "phase": stage.phase,
     }
     if calls := message.calls:
-        reply["calls"] = [plan_call(services.toolbox, call.name, call.arguments, call.raw) for call in calls]
+        names = {info.name for info in stage.offered(args)}
+        reply["calls"] = [_plan_offered(services.toolbox, names, call) for call in calls]
     elif done.finish in ("stop", "tool_calls"):
         _read_output(stage, args, message, reply)
     return reply
@@ -187,6 +189,14 @@ def _read_output(stage: Stage, args: JSONObject, message: Assistant, reply: JSON
                 reply["output"] = output
         except OutputProblem as problem:
             reply["problem"] = str(problem)
+
+
+def _plan_offered(toolbox: Toolbox, names: Collection[str], call: ToolCall) -> JSONObject:
+    """`plan_call`, for the tools that the model was offered; what it was not is not there for it."""
+    tool = toolbox.find(call.name)
+    if tool is None or tool.info.name in names:
+        return plan_call(toolbox, call.name, call.arguments, call.raw)
+    return {"error": f"The tool {call.name!r} cannot be used here. There are: {', '.join(sorted(names)) or 'none'}."}
 
 
 def plan_call(toolbox: Toolbox, name: str, arguments: JSONObject, raw: str | None = None) -> JSONObject:
@@ -234,7 +244,11 @@ async def call_tool(ctx: StepContext, args: JSONObject) -> JSONObject:
     structured = normalise(output.structured)
     if len(encode(structured)) > MAX_STRUCTURED_BYTES:
         structured = None  # steps that refer to it read the text
-    return to_json(ToolResult(call_id, name, content, is_error=output.is_error, structured=structured))
+    unknown = output.is_error and output.outcome_unknown
+    result = ToolResult(
+        call_id, name, content, is_error=output.is_error, structured=structured, outcome_unknown=unknown
+    )
+    return to_json(result)
 
 
 async def _run_tool(tool: Tool, arguments: JSONObject, context: ToolContext[Any]) -> ToolOutput:
@@ -248,14 +262,14 @@ async def _run_tool(tool: Tool, arguments: JSONObject, context: ToolContext[Any]
     except InvalidArguments as error:
         return _error(f"Invalid arguments for {tool.info.name!r}: {error}")
     except ToolError as error:
-        return _error(normalise(str(error)))
+        return _error(normalise(str(error)), outcome_unknown=error.outcome_unknown)
     except Exception as error:  # whatever a tool raises is for the model to read
         context.logger.debug("tool %r raised", tool.info.name, exc_info=True)
         return _error(normalise(error).removesuffix(": "))
 
 
-def _error(text: str) -> ToolOutput:
-    return ToolOutput((Text(text),), is_error=True)
+def _error(text: str, *, outcome_unknown: bool = False) -> ToolOutput:
+    return ToolOutput((Text(text),), is_error=True, outcome_unknown=outcome_unknown)
 
 
 def _bounded_content(ctx: StepContext, parts: list[Content]) -> tuple[Content, ...]:

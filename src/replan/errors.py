@@ -135,13 +135,16 @@ class NetworkError(ModelError):
 
 
 class McpError(ReplanError):
-    """An MCP server could not be started or reached, or broke down. `server` is its name in the configuration."""
+    """An MCP server could not be started or reached, or broke down. `server` is its name in the configuration.
+
+    Of a call, `may_have_run` says that it may have taken effect.
+    """
 
     fields = ("server",)
 
-    def __init__(self, message: str, *, server: str | None = None) -> None:
+    def __init__(self, message: str, *, server: str | None = None, may_have_run: bool = False) -> None:
         super().__init__(message)
-        self.server = server
+        self.server, self.may_have_run = server, may_have_run
 
 
 class JournalError(ReplanError):

@@ -124,13 +124,17 @@ class Assistant(Struct, frozen=True, tag_field="role", tag="assistant"):
 
 
 class ToolResult(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):
-    """The one answer to a tool call. `structured` is for programs; a model gets `content`."""
+    """The one answer to a tool call. `structured` is for programs; a model gets `content`.
+
+    With `outcome_unknown` it is an error of a call that may have taken effect.
+    """
 
     call_id: str
     name: str
     content: tuple[Content, ...]
     is_error: bool = False
     structured: JSON = None
+    outcome_unknown: bool = False
 
     @property
     def text(self) -> str:

@@ -167,6 +167,7 @@ class Run(Generic[ResultT]):
         self._events: list[events.AnyEvent] = []
         self._news = asyncio.Event()
         self._begun = self._cancelled = self._ended = False
+        self._cancelled_steps: list[str] = []
         self._started = time.monotonic()
         self._task = asyncio.get_running_loop().create_task(self._drive(), name=f"replan run {launch.run_id}")
         self._task.add_done_callback(self._leave)
@@ -201,6 +202,7 @@ class Run(Generic[ResultT]):
 
     def cancel_step(self, step_id: str) -> None:
         """Stop one step of a plan, whether it runs or comes later; it counts as blocked, and the run goes on."""
+        self._cancelled_steps.append(step_id)
         if self._session and not self._task.done():
             self._session.cancel_prefix(f"step/{step_id}/")
 
@@ -264,6 +266,8 @@ class Run(Generic[ResultT]):
             if self._cancelled:
                 raise asyncio.CancelledError
             self._session = await launch.open(await self._wiring())
+            for step_id in self._cancelled_steps:
+                self._session.cancel_prefix(f"step/{step_id}/")
             await launch.program(self._session, self._session.info.input)
         except Paused:
             state.stop_reason = "waiting"

@@ -91,7 +91,7 @@ class Planning:
             raise ConfigError(f"tool_selection is {self.tool_selection!r}; give 'all' or 'plan-narrowed'")
         if isinstance(self.step_kinds, str) or not self.step_kinds or not set(self.step_kinds) <= _STEP_KINDS:
             raise ConfigError(f"step_kinds is {self.step_kinds!r}; give some of 'direct', 'bound' and 'open'")
-        if not isinstance(self.max_parallel_steps, int) or self.max_parallel_steps < 1:
+        if self.max_parallel_steps < 1:
             raise ConfigError(f"max_parallel_steps is {self.max_parallel_steps!r}; give a whole number of at least 1")
         if self.review not in ("never", "writes", "always"):
             raise ConfigError(f"review is {self.review!r}; give 'never', 'writes' or 'always'")

@@ -18,7 +18,14 @@ DepsT = TypeVar("DepsT")
 
 
 class ToolError(Exception):
-    """Raised by a tool to tell the model what went wrong; its text is the call's result."""
+    """Raised by a tool to tell the model what went wrong; its text is the call's result.
+
+    `outcome_unknown` says that the call may have taken effect all the same: it is not made again unasked.
+    """
+
+    def __init__(self, *args: object, outcome_unknown: bool = False) -> None:
+        super().__init__(*args)
+        self.outcome_unknown = outcome_unknown
 
 
 class InvalidArguments(Exception):
@@ -54,16 +61,20 @@ class ToolInfo(Struct, frozen=True, kw_only=True):
 
 
 class ToolOutput(Struct, frozen=True):
-    """What a call gave: `content` for the model, `structured` for programs and later steps."""
+    """What a call gave: `content` for the model, `structured` for programs and later steps.
+
+    `outcome_unknown` is set in an error of a call that may have taken effect.
+    """
 
     content: tuple[Content, ...]
     structured: JSON = None
     is_error: bool = False
+    outcome_unknown: bool = False
 
 
-def text_output(text: str, *, is_error: bool = False) -> ToolOutput:
+def text_output(text: str, *, is_error: bool = False, outcome_unknown: bool = False) -> ToolOutput:
     """An output of one text."""
-    return ToolOutput((Text(text),), is_error=is_error)
+    return ToolOutput((Text(text),), is_error=is_error, outcome_unknown=outcome_unknown)
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,9 +144,10 @@ class Session:
         except MCPError as error:
             raise self._translate(error) from error
         except ValidationError as error:
-            raise CallRefused(f"the server's answer does not follow the protocol: {_first(error)}") from error
+            text = f"the server's answer does not follow the protocol: {_first(error)}"
+            raise CallRefused(text, may_have_run=True) from error
         except RuntimeError as error:  # the SDK's: too many rounds of questions, an unexpected kind of result
-            raise CallRefused(str(error) or type(error).__name__) from error
+            raise CallRefused(str(error) or type(error).__name__, may_have_run=True) from error
 
     async def _timed(
         self, tool: str, arguments: JSONObject, meta: JSONObject, progress: Progress
@@ -159,7 +160,8 @@ class Session:
         except TimeoutError as error:
             if not patience.limit.expired():
                 raise CallRefused(f"the call could not be sent: {_first(error)}") from error
-            raise CallRefused(f"{patience.verdict()}; whether it took effect is not known") from None
+            text = f"{patience.verdict()}; whether it took effect is not known"
+            raise CallRefused(text, may_have_run=True) from None
         finally:
             patience.over = True
 

@@ -300,7 +300,8 @@ class Connection:
                     life.retire(lost)
                 if not again or (lost.may_have_run and not repeatable) or not self._worth(lost):
                     doubt = "; whether the call took effect is not known" if lost.may_have_run else ""
-                    raise McpError(f"MCP server {self.name!r}: {lost}{doubt}", server=self.name) from lost
+                    text = f"MCP server {self.name!r}: {lost}{doubt}"
+                    raise McpError(text, server=self.name, may_have_run=lost.may_have_run) from lost
                 again = False
             except CallRefused as refused:
                 if refused.stale:

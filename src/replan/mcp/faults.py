@@ -10,12 +10,13 @@ Fault: TypeAlias = Literal["session", "unauthorized", "unsent", "broken"]
 class CallRefused(Exception):
     """The server answered with an error, or did not answer in time.
 
-    The connection is good, unless `stale`: then the answer said, too, that the session is over.
+    The connection is good, unless `stale`: then the answer said, too, that the session is over. `may_have_run` says
+    that the tool may have taken effect although there is no result.
     """
 
-    def __init__(self, message: str, *, stale: bool = False) -> None:
+    def __init__(self, message: str, *, stale: bool = False, may_have_run: bool = False) -> None:
         super().__init__(message)
-        self.stale = stale
+        self.stale, self.may_have_run = stale, may_have_run
 
 
 class ConnectionLost(Exception):

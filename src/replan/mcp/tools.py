@@ -83,13 +83,13 @@ class McpTool:
                 repeatable=self._info.repeatable,
             )
         except (CallRefused, McpError) as error:
-            return _error(str(error))
+            return _error(str(error), outcome_unknown=error.may_have_run)
         return tool_output(result, context.keep)
 
 
-def _error(text: str) -> ToolOutput:
-    text = clean_text(text).strip()
-    return ToolOutput((Text(text or "(the server answered with an error and gave no reason)"),), is_error=True)
+def _error(text: str, *, outcome_unknown: bool = False) -> ToolOutput:
+    text = clean_text(text).strip() or "(the server answered with an error and gave no reason)"
+    return ToolOutput((Text(text),), is_error=True, outcome_unknown=outcome_unknown)
 
 
 def _declared(globs: tuple[str, ...], name: str, server: McpServer, *, hint: bool | None) -> bool:

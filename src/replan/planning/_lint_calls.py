@@ -76,7 +76,7 @@ def _renamed(step: Step, given: JSONObject, tool: KnownTool, report: Report) -> 
         if name in known:
             continue
         free = [other for other in known if other not in arguments and other not in given]
-        if meant := _meant(name, free, tool.required):
+        if meant := _meant(name, free, tool):
             arguments[meant] = value
             report.mended(step.id, "arguments", f"step {step.id!r}: the argument {name!r} was read as {meant!r}")
         elif others is not False:
@@ -95,12 +95,14 @@ def _say_dropped(step: Step, name: str, value: JSON, tool: KnownTool, report: Re
         report.problem(step.id, "arguments", text, done)
 
 
-def _meant(name: str, free: Sequence[str], required: Collection[str]) -> str | None:
-    """The parameter that a name stands for, if that is clear."""
+def _meant(name: str, free: Sequence[str], tool: KnownTool) -> str | None:
+    """The parameter that a name stands for, if that is clear: where something may be changed, only if it is the same
+    but for case and separators.
+    """
     same = [other for other in free if _fold(other) == _fold(name)]
-    alike = same or nearest(name, free)
+    alike = same or (nearest(name, free) if tool.info.read_only else [])
     if len(alike) > 1:
-        alike = [other for other in alike if other in required]
+        alike = [other for other in alike if other in tool.required]
     return alike[0] if len(alike) == 1 else None
 
 

@@ -8,6 +8,7 @@ give exactly true (a bare text is this), `{"function": name of a function of the
 
 import asyncio
 import inspect
+import re
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
@@ -24,6 +25,7 @@ SECONDS = 60.0
 
 _FORMS = ("schema", "expression", "function", "call")
 _MAX_SHOWN = 300
+_ENDLESS = re.compile(r"(?<!\\)[+*}]\)+(?:[+*]|\{\d*,)")
 
 
 def problems(check: JSON) -> list[str]:
@@ -127,11 +129,29 @@ def _schema_problems(schema: JSON) -> list[str]:
         _validator(schema)
     except Exception as error:  # noqa: BLE001  # whatever the library finds wrong with it
         return [f"the 'schema' of the check is no JSON schema: {_first_line(error)}"]
-    return []
+    return [_endless_text(pattern) for pattern in _endless_patterns(schema)]
+
+
+def _endless_text(pattern: str) -> str:
+    return f"the pattern {pattern!r} may take forever: it repeats a group that ends in a repetition; write it otherwise"
+
+
+def _endless_patterns(schema: JSON) -> list[str]:
+    """Patterns that may take forever: a repeated group with a repetition inside."""
+    if is_list(schema):
+        return [found for item in schema for found in _endless_patterns(item)]
+    if not is_object(schema):
+        return []
+    named: JSON = schema.get("patternProperties")
+    given = [schema.get("pattern"), *(named if is_object(named) else ())]
+    own = [text for text in given if isinstance(text, str) and _ENDLESS.search(text)]
+    return own + [found for item in schema.values() for found in _endless_patterns(item)]
 
 
 def mismatch(schema: JSON, outputs: JSON) -> str | None:
     """In what a value does not fit a JSON schema, the outermost place first; None where it fits."""
+    if found := _endless_patterns(schema):
+        return f"the schema cannot be applied: {_endless_text(found[0])}"
     try:
         errors = sorted(_validator(schema).iter_errors(outputs), key=lambda error: len(error.absolute_path))
     except Exception as error:  # noqa: BLE001  # a reference that leads nowhere, an endless one, ...

@@ -30,7 +30,7 @@ MAX_REVIEWS = 10
 async def draft(durable: Durable, state: PlanningState) -> None:
     """Get a plan that may be run; where there is to be none, the run's status is no longer `running`."""
     talk = Talk("planner", "plan/", repairs=1, request=plan_request(state))
-    output = await _given(durable, state) if state.task.get("plan") else await _written(durable, state, talk)
+    output = await _given(durable, state) if state.task["plan"] is not None else await _written(durable, state, talk)
     for _ in range(MAX_REVIEWS):
         if output is None:
             return
@@ -109,7 +109,7 @@ async def _asked(durable: Durable, state: PlanningState, talk: Talk) -> JSONObje
 
 async def ask_again_about(durable: Durable, state: PlanningState, talk: Talk, output: JSONObject) -> JSONObject:
     """The reply to a plan's problems, once; the plan itself, as it was mended, where that is no better."""
-    if not output.get("problems"):
+    if not output.get("problems") or state.meter.out_of_tokens():
         return output
     talk.go_on(to_json(user(_problems_text(output["problems"]))))
     await attempt(durable, talk, state.meter)
@@ -125,8 +125,9 @@ def _problems_text(problems: Sequence[str]) -> str:
 async def _given(durable: Durable, state: PlanningState) -> JSONObject:
     """The plan that the caller gave, checked. Raises `ConfigError` where it cannot be run as it is."""
     output = await _read(durable, state, state.task["plan"], "plan/given", plan_request(state))
-    if output["problems"]:
-        raise ConfigError("the plan cannot be run: " + "; ".join(output["problems"]))
+    changed = [f["text"] for f in output["findings"] if f["mended"] and f["kind"] in ("repeat", "cut", "added")]
+    if problems := [*output["problems"], *changed]:
+        raise ConfigError("the plan cannot be run: " + "; ".join(problems))
     return output
 
 
@@ -162,7 +163,7 @@ async def reviewed(
 ) -> JSONObject | Reject:
     """The plan as people accept it, perhaps edited, or their rejection.
 
-    An edited plan is checked as any other; where it has problems, it is put before them again.
+    An edited plan is checked as any other; where it has problems or was changed by that, it is put before them again.
     """
     for _ in range(MAX_REVIEWS):
         answer = await _ask_people(durable, state, output, outside, reason)
@@ -172,11 +173,15 @@ async def reviewed(
             return output
         request = plan_request(state, msgspec.convert(output["plan"], Plan).revision)
         edited = await _read(durable, state, answer.plan, f"review/{state.reviews}/read", request)
-        if not edited["problems"]:
+        mended = [finding["text"] for finding in edited.get("findings", []) if finding["mended"]]
+        if not edited["problems"] and not mended:
             return edited
-        reason = "The edited plan cannot be run: " + "; ".join(edited["problems"])
-        findings = [{"step": None, "kind": "problem", "text": text, "mended": False} for text in edited["problems"]]
-        output = {**output, "findings": [*findings, *output.get("findings", [])]}
+        if edited["problems"]:
+            reason = "The edited plan cannot be run: " + "; ".join(edited["problems"])
+            findings = [{"step": None, "kind": "problem", "text": text, "mended": False} for text in edited["problems"]]
+            output = {**output, "findings": [*findings, *output.get("findings", [])]}
+        else:
+            reason, output = "The edited plan was changed so that it can be run: " + "; ".join(mended), edited
     return Reject()
 
 
@@ -226,7 +231,8 @@ async def adopt(durable: Durable, state: PlanningState, output: JSONObject, *, g
         state.grant = extended(state.grant, state.plan, state.tools, state.used)
     elif granted:
         state.grant = grant_of(state.plan, state.tools)
-    running = list(state.running.values())
-    state.schedule = Schedule(state.plan.steps, finished=state.outputs, running=running, writes=state.may_write)
+    waiting = [*state.running.values(), *(result.step for result in state.unsettled.values())]
+    finished = [ident for ident in state.outputs if ident not in state.unsettled]
+    state.schedule = Schedule(state.plan.steps, finished=finished, running=waiting, writes=state.may_write)
     state.needs |= state.schedule.needs
     state.taken += [step.id for step in state.plan.steps]

@@ -6,7 +6,7 @@ from functools import partial
 from replan.calls import Ask, Call, Gate, Instead
 from replan.encoding import encode
 
-from .grant import Grant, covers, difference
+from .grant import Grant, covers, difference, with_values
 from .state import PlanningState
 
 __all__ = ["gate_of", "give_back"]
@@ -22,7 +22,7 @@ def gate_of(state: PlanningState) -> Gate | None:
 def give_back(state: PlanningState, calls: Iterable[Call]) -> None:
     """Let what calls were permitted be used again, where they are known to have failed."""
     for call in calls:
-        if call.permit and not call.ok and not call.in_doubt:
+        if call.permit and not call.ok and not call.in_doubt and not (call.result or {}).get("outcome_unknown"):
             state.used.remove(call.permit)
             call.permit = None
 
@@ -39,7 +39,7 @@ def _describe(state: PlanningState, step_id: str | None, call: Call) -> Instead 
 def _permit(state: PlanningState, step_id: str | None, call: Call) -> Ask | None:
     if not call.writes:
         return None
-    grant = state.grant or Grant()
+    grant = with_values(state.grant or Grant(), state.outputs)
     if key := covers(grant, call.tool, call.arguments, state.used, step=step_id):
         if any(entry.key == key and entry.once for entry in grant.entries):
             state.used.append(key)

@@ -13,9 +13,9 @@ from replan.calls import same_call
 from replan.encoding import JSON, JSONObject, encode, is_list, is_object
 
 from .plan import Plan, Step
-from .references import replace_references
+from .references import MissingReference, references, replace_references, resolve
 
-__all__ = ["Grant", "GrantEntry", "covers", "difference", "extended", "grant_of", "outside"]
+__all__ = ["Grant", "GrantEntry", "covers", "difference", "extended", "grant_of", "outside", "with_values"]
 
 _LONGEST_VALUE = 80
 
@@ -48,6 +48,35 @@ def grant_of(plan: Plan, facts: Mapping[str, JSONObject]) -> Grant:
     `facts` say of each tool whether it `writes` and which arguments are `required`; a tool without facts writes.
     """
     return Grant(tuple(entry for step in plan.steps for entry in _entries(step, facts)))
+
+
+def with_values(grant: Grant, outputs: Mapping[str, JSONObject]) -> Grant:
+    """The grant with what its references stand for in their place: a call of a step may have that value and no other.
+
+    Where a reference leads nowhere there is no such value.
+    """
+    return Grant(tuple(structs.replace(e, arguments=_with_values(e.arguments, outputs)) for e in grant.entries))
+
+
+def _with_values(arguments: JSONObject | None, outputs: Mapping[str, JSONObject]) -> JSONObject | None:
+    if arguments is None or next(references(arguments), None) is None:
+        return arguments
+    found: JSONObject = {}
+    for name, value in arguments.items():
+        try:
+            found[name] = value if next(references(value), None) is None else _literal(resolve(value, outputs))
+        except MissingReference:
+            found[name] = {"nothing": name, "is": "there"}
+    return found
+
+
+def _literal(value: JSON) -> JSON:
+    """A value in which nothing is a reference."""
+    if isinstance(value, str):
+        return value.replace("${", "$${")
+    if is_list(value):
+        return [_literal(item) for item in value]
+    return {name: _literal(item) for name, item in value.items()} if is_object(value) else value
 
 
 def covers(

@@ -75,14 +75,13 @@ _Outcome: TypeAlias = _Ended | Decision
 class _Execution:
     """The steps of a plan being run.
 
-    `unsettled` are steps that have ended and about which the replanner has not spoken: what waits for them waits on,
-    and after a failed write no other is begun. The rest of the plan goes on meanwhile.
+    About steps that are `unsettled` the replanner has not spoken: what waits for them waits on, and nothing is begun
+    that may change something, as the revision may plan it again. What only reads goes on meanwhile.
     """
 
     def __init__(self, durable: Durable, state: PlanningState) -> None:
         self._durable, self._state = durable, state
         self._strands: Strands[_Outcome] = Strands(durable)
-        self._unsettled: list[StepResult] = []
         self._asking = False
 
     async def run(self) -> None:
@@ -104,7 +103,7 @@ class _Execution:
         state = self._state
         assert state.schedule is not None
         await self._ask_replanner()
-        hold = any(result.wrote for result in self._unsettled)
+        hold = bool(state.unsettled)
         while state.finished is None and len(state.running) < state.task["max_parallel_steps"] and state.schedule:
             if await _limit_reached(self._durable, state):
                 return
@@ -129,30 +128,31 @@ class _Execution:
         if not state.schedule and not state.running and not self._asking:
             await tell_decision(self._durable, "finish", "the plan is done", "last-step")
         elif wanted and state.finished is None:
-            self._unsettled.append(result)
+            state.unsettled[ident] = result
             return
         else:
-            reason = f"it waits for step {result.needs!r}, which failed" if result.needs else "the step worked"
+            failed = f"it waits for step {result.needs!r}, which failed" if result.needs else "nobody is asked about it"
+            reason = "the step worked" if result.ok else failed
             await tell_decision(self._durable, "continue", reason, "clean-step")
         state.schedule.finish(ident)
 
     async def _ask_replanner(self) -> None:
         """Ask about all steps that are unsettled, one question at a time."""
         state = self._state
-        if self._asking or not self._unsettled or state.finished is not None:
+        if self._asking or not state.unsettled or state.finished is not None:
             return
         if await _limit_reached(self._durable, state):
             return
         self._asking = True
-        await self._strands.start(partial(replan, state=state, about=list(self._unsettled)))
+        await self._strands.start(partial(replan, state=state, about=list(state.unsettled.values())))
 
     def _take_decision(self, decision: Decision) -> None:
         """What the replanner said of some steps; a revision has put another schedule in place by now."""
         state = self._state
         assert state.schedule is not None
         self._asking = False
-        self._unsettled = [result for result in self._unsettled if result not in decision.about]
         for result in decision.about:
+            state.unsettled.pop(result.step.id, None)
             state.schedule.finish(result.step.id)
         if decision.finish:
             state.finished = decision.reason or "the replanner saw no way on"

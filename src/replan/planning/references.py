@@ -125,7 +125,10 @@ def parse_path(path: str) -> list[str | int | None]:
         if part is None:
             raise ValueError(f"{path!r} is not a path; write it like name.items[0].id")
         at = part.end()
-        parts.append(None if part[3] else int(part[2]) if part[2] else json.loads(part[4]) if part[4] else part[1])
+        try:
+            parts.append(None if part[3] else int(part[2]) if part[2] else json.loads(part[4]) if part[4] else part[1])
+        except ValueError:
+            raise ValueError(f"{part[0]!r} is no key: it is written as JSON text is") from None
     return parts
 
 

@@ -97,15 +97,19 @@ async def _revise(
             refused = f"the revised plan was rejected{': ' if accepted.reason else ''}{accepted.reason}"
         else:
             decision = {**decision, **accepted}
-            await _adopt_revision(durable, state, decision, granted=granted)
+            await _adopt_revision(durable, state, decision, about, granted=granted)
     if refused:
         await tell_decision(durable, "finish", refused)
     return Decision(about, bool(refused), refused or decision["reason"])
 
 
-async def _adopt_revision(durable: Durable, state: PlanningState, decision: JSONObject, *, granted: bool) -> None:
+async def _adopt_revision(
+    durable: Durable, state: PlanningState, decision: JSONObject, about: Sequence[StepResult], *, granted: bool
+) -> None:
     state.revisions += 1
     await tell_decision(durable, "revise", decision["reason"])
+    for result in about:
+        state.unsettled.pop(result.step.id, None)
     await adopt(durable, state, decision, granted=granted)
     event = events.PlanRevised(
         run_id=durable.run_id,
@@ -121,12 +125,21 @@ async def _accepted(durable: Durable, state: PlanningState, decision: JSONObject
     """The revision, put before people where it asks for more than they have accepted, and whether they were asked."""
     if state.task["review"] == "never" or state.task["dry_run"]:
         return decision, False
+    shown: list[JSONObject] = []
+    asked = False
+    while more := [call for call in _outside(state, decision) if call not in shown]:
+        shown += more  # what was permitted may be used up while people think
+        accepted = await reviewed(durable, state, decision, outside=shown, reason=decision["reason"])
+        if isinstance(accepted, Reject):
+            return accepted, True
+        decision, asked = {**decision, **accepted}, True
+    return decision, asked
+
+
+def _outside(state: PlanningState, decision: JSONObject) -> list[JSONObject]:
+    """The calls of a revision that people have not accepted."""
     plan, facts = msgspec.convert(decision["plan"], Plan), {**state.tools, **decision.get("tools", {})}
-    more = outside(plan, state.grant or Grant(), facts, state.used)
-    open_steps = [step for step in plan.steps if not step.call and not step.compute] if state.grant is None else []
-    if not more and not (open_steps and decision.get("writes", True) and state.task["review"] == "always"):
-        return decision, False
-    return await reviewed(durable, state, decision, outside=more, reason=decision["reason"]), True
+    return outside(plan, state.grant or Grant(), facts, state.used)
 
 
 def _without_failed_calls(plan: Plan, trace: Sequence[StepResult]) -> Plan:

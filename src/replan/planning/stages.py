@@ -79,7 +79,10 @@ async def read_given_plan(ctx: StepContext, args: JSONObject) -> JSON:
     model effect, and `plan`.
     """
     services: Services = ctx.services
-    return services.functions["read_plan"](args, args["plan"])
+    try:
+        return services.functions["read_plan"](args, args["plan"])
+    except ValueError as error:
+        return {"plan": args["plan"], "findings": [], "problems": [str(error)]}
 
 
 @durable_step("replan-after")

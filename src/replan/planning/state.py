@@ -21,7 +21,8 @@ __all__ = ["PlanningState"]
 class PlanningState:
     """What a planning run has come to. Valid whenever the run is left.
 
-    `schedule` has the steps that have not been started, `running` those that have and have not ended. `outputs` are
+    `schedule` has the steps that have not been started, `running` those that have and have not ended,
+    `unsettled` those that have ended and about which the replanner is to be asked. `outputs` are
     what ended steps gave, by id and name; `labels` has a word for each, `needs` what each waited for; `fruitless` are
     those of which nothing came, `described` those that a dry run did not make. `tools` is what is
     known of the tools that the plan names. `grant` is what people have allowed by accepting a plan, and `used` what of
@@ -36,6 +37,7 @@ class PlanningState:
     price: JSONObject = field(default_factory=dict[str, Any])
     origins: JSONObject = field(default_factory=dict[str, Any])
     schedule: Schedule | None = None
+    unsettled: dict[str, StepResult] = field(default_factory=dict[str, StepResult])
     running: dict[str, Step] = field(default_factory=dict[str, Step])
     trace: list[StepResult] = field(default_factory=list[StepResult])
     outputs: dict[str, JSONObject] = field(default_factory=dict[str, JSONObject])

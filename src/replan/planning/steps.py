@@ -128,7 +128,7 @@ async def _run_call_step(
     if open_arguments and not planned and not state.sources(step) and state.allows("open"):
         return await _run_open_step(durable, state, step)
     for _ in range(2):
-        if open_arguments and not state.allows("bound"):
+        if open_arguments and (not state.allows("bound") or state.meter.out_of_tokens()):
             break
         arguments = await _bind(durable, state, step, tool, given, tries) if open_arguments else given
         if arguments is None or _was_tried(arguments, tries):
@@ -287,15 +287,18 @@ async def _run_open_step(
         talk.request["produces"], talk.repairs = step.produces, 1
     await converse(durable, talk, state.meter)
     give_back(state, talk.finished_calls)
-    return _open_result(step, talk, before)
+    must_write = step.call is not None and state.may_write(step) and not state.task["dry_run"]
+    return _open_result(step, talk, before, must_write=must_write)
 
 
-def _open_result(step: Step, talk: Talk, before: list[Call]) -> StepResult:
+def _open_result(step: Step, talk: Talk, before: list[Call], *, must_write: bool) -> StepResult:
     found: JSONObject = talk.output if is_object(talk.output) else {}
     summary, blocked = strip_blocker(str(found.get("summary", talk.text)))
     calls = [*before, *talk.finished_calls]
     values = [call.value for call in talk.finished_calls if call.ok]
     problem = f"Its result is not as planned: {talk.problem}" if talk.ended == "invalid-output" else None
+    if must_write and not blocked and not any(call.ok and call.writes for call in calls):
+        problem = "What it was to write or send was not written or sent."
     return StepResult(
         step=step,
         kind="open",

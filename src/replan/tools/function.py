@@ -121,7 +121,7 @@ class FunctionTool(Generic[P, R]):
             if not clock.expired():
                 raise
             context.cancelled.set()
-            return text_output(self._timeout_text(), is_error=True)
+            return text_output(self._timeout_text(), is_error=True, outcome_unknown=True)
         except asyncio.CancelledError:
             context.cancelled.set()
             raise
