@@ -8,7 +8,7 @@ import msgspec
 
 from replan import events
 from replan.calls import same_call, tell
-from replan.durable import Durable
+from replan.durable import Completed, Durable
 from replan.encoding import JSON, JSONObject
 from replan.loop import Talk, attempt
 from replan.messages import to_json, user
@@ -52,9 +52,11 @@ async def replan(durable: Durable, state: PlanningState, about: Sequence[StepRes
     talk = Talk("replanner", key, repairs=1, request=plan_request(state, state.revisions + 1))
     running = list(state.running.values())
     talk.say(to_json(user(replanner_prompt(state.goal, state.trace, about, running, state.remaining))))
-    state.phase = "replan"
+    state.phase, begun = "replan", state.iterations
     decision = await _asked(durable, state, talk, about)
     state.phase = "execute"
+    if decision["mode"] == "revise" and state.iterations > begun:
+        decision = await _read_again(durable, state, talk, decision)
     if decision["mode"] == "revise":
         return await _revise(durable, state, talk, decision, about)
     await tell_decision(durable, decision["mode"], decision["reason"])
@@ -76,6 +78,15 @@ async def _asked(durable: Durable, state: PlanningState, talk: Talk, about: Sequ
         text = "That is what has just failed. Plan other calls or other steps, or finish."
         return await ask_again_about(durable, state, talk, {**decision, "problems": [text]})
     return await ask_again_about(durable, state, talk, decision)
+
+
+async def _read_again(durable: Durable, state: PlanningState, talk: Talk, decision: JSONObject) -> JSONObject:
+    """The revision, set against the steps that have begun since it was asked for."""
+    args = {**plan_request(state, state.revisions + 1), "text": talk.text}
+    durable.start("read-revision", args, key=f"{talk.key}read")
+    outcome = (await durable.next()).outcome
+    found: JSONObject = outcome.value if isinstance(outcome, Completed) else decision
+    return found if found["mode"] == "revise" and found["plan"]["steps"] else decision
 
 
 async def _revise(

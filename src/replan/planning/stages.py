@@ -85,6 +85,15 @@ async def read_given_plan(ctx: StepContext, args: JSONObject) -> JSON:
         return {"plan": args["plan"], "findings": [], "problems": [str(error)]}
 
 
+@durable_step("read-revision")
+async def read_revision_again(ctx: StepContext, args: JSONObject) -> JSON:
+    """A replanner's reply, the `text`, read anew: `args` are those of its model effect as they would be now."""
+    services: Services = ctx.services
+    read = services.stages["replanner"].read
+    assert read is not None
+    return read(args, args["text"])
+
+
 @durable_step("replan-after")
 async def ask_trigger(ctx: StepContext, args: JSONObject) -> JSON:
     """Whether the replanner is wanted after a step, by the user's own function.
