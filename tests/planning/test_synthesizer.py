@@ -37,11 +37,11 @@ def test_the_prompt_has_the_history_the_goal_the_results_and_what_is_missing():
 
 def test_the_prompt_says_what_failed_and_what_was_used_instead():
     assert synthesizer_prompt(TASK, [REPLACED], []).endswith(
-        "The answer must say:\n- Lisbon was used instead of Lisbn."
+        "Besides what was asked, the answer must say:\n- Lisbon was used instead of Lisbn."
     )
     failed = result(use("Lisbn", "There is no Lisbn.", ok=False), blocked=True)
     assert synthesizer_prompt(TASK, [failed], []).endswith(
-        "The answer must say:\n- Look it up: failed. There is no Lisbn."
+        "Besides what was asked, the answer must say:\n- Look it up: failed. There is no Lisbn."
     )
 
 

@@ -122,8 +122,22 @@ def _totals(values: Sequence[JSONObject], goal: str) -> list[JSONObject]:
         forms.append(_closed({"how": {"enum": hows}, "field": {"enum": common}, "times": each, **more}))
     if len(owners) > 1 and (not common or any(names == ["result"] for names in owners.values())):
         use = _closed({keys[step]: {"enum": _in_unit(names, step, keys)} for step, names in owners.items()})
-        forms.append(_closed({"how": {"enum": ["product", "quotient"]}, "use": use, "times": each, **more}))
+        hows = _rated(owners, keys) or ["product", "quotient"]
+        forms.append(_closed({"how": {"enum": hows}, "use": use, "times": each, **more}))
     return forms
+
+
+def _rated(owners: dict[str, list[str]], keys: dict[str, str]) -> list[str]:
+    """What is done with a rate (a bare number that two units were given for): times where it is from the unit of the
+    other values, divided where it is to it; empty where there is none.
+    """
+    words = {name.casefold() for names in owners.values() for field in names for name in field.split("_")}
+    for step, names in owners.items():
+        units = [unit.casefold() for unit in keys[step].split(", ")]
+        known = [unit in words for unit in units]
+        if names == ["result"] and len(units) == 2 and any(known):
+            return ["product"] if known[0] else ["quotient"]
+    return []
 
 
 def _in_unit(names: list[str], step: str, keys: dict[str, str]) -> list[str]:

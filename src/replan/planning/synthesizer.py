@@ -40,15 +40,19 @@ def synthesizer_prompt(task: JSONObject, trace: Sequence[StepResult], not_done: 
         lines += ["", results_section(trace, _FINDING_CHARS)]
     if not_done:
         lines += ["", "Not done:", *(f"- {item}" for item in not_done)]
-    facts = [fact for result in trace for fact in _facts(result)]
-    if facts:
-        lines += ["", "The answer must say:", *(f"- {fact}" for fact in facts)]
+    computed = [line for result in trace if (line := _computed(result))]
+    beside = [fact for result in trace for fact in _beside(result)]
+    lines += ["", "The answer must say:", *(f"- {fact}" for fact in computed)] if computed else []
+    lines += ["", "Besides what was asked, the answer must say:", *(f"- {fact}" for fact in beside)] if beside else []
     return "\n".join(lines)
 
 
-def _facts(result: StepResult) -> list[str]:
-    computed = said(result.outputs) if result.kind == "compute" and result.outputs else None
-    return [*_failures(result), *(text for _, text in _substitutes(result)), *([computed] if computed else [])]
+def _computed(result: StepResult) -> str | None:
+    return said(result.outputs) if result.kind == "compute" and result.outputs else None
+
+
+def _beside(result: StepResult) -> list[str]:
+    return [*_failures(result), *(text for _, text in _substitutes(result))]
 
 
 def with_substitutes(text: str, trace: Sequence[StepResult]) -> str:
@@ -59,10 +63,27 @@ def with_substitutes(text: str, trace: Sequence[StepResult]) -> str:
         return text
     text = agreeing(text, trace)
     found = [pair for result in trace for pair in _substitutes(result)]
-    needed = {result.needs for result in trace}
-    found += [(_subject(result), fact) for result in trace if result.step.id in needed for fact in _failures(result)]
+    found += [pair for result in trace for pair in _unfound(result, trace)]
     missing = [fact for used, fact in found if used.casefold() not in text.casefold()]
     return "\n".join([text, *missing])
+
+
+def _unfound(result: StepResult, trace: Sequence[StepResult]) -> list[tuple[str, str]]:
+    """What was looked up in vain where others were found, or something waited for it: no answer may be silent on it."""
+    if (
+        not result.calls
+        or result.calls[0].ok
+        or result.calls[0].writes
+        or result.calls[0].tool not in result.failed_tools
+    ):
+        return []
+    first = result.calls[0]
+    if first.output.startswith("Not run:"):
+        return []
+    beside = any(use.ok and use.tool == first.tool for other in trace for use in other.calls)
+    if not beside and not any(other.needs == result.step.id for other in trace):
+        return []
+    return [(_subject(result), f"{result.step.description}: failed. {first.output.removesuffix('.')[:300]}.")]
 
 
 def _subject(result: StepResult) -> str:

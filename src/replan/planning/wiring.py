@@ -92,7 +92,7 @@ def _consistent(step: JSONObject, tools: dict[str, ToolInfo], goal: str) -> JSON
     """The step with the name that its description has, where the call has another one."""
     found = _subject(step, tools)
     description = str(step.get("description") or "")
-    if found is None or found[1].casefold() in description.casefold():
+    if found is None or (_NAME.match(found[1]) and found[1].casefold() in description.casefold()):
         return step
     names = [span for span in spans(goal) if _NAME.match(span) and span in description]
     longest = [span for span in names if not any(span != other and span in other for other in names)]
@@ -211,7 +211,7 @@ def _computed(steps: list[JSONObject], tools: dict[str, ToolInfo]) -> list[JSONO
 def _in_stages(steps: list[JSONObject], tools: dict[str, ToolInfo]) -> list[JSONObject]:
     """Look-ups, then computations, then writes, each in the order given.
 
-    Of several computations the first is kept: it sees all results.
+    Of several computations the first is kept: it sees all results. Nothing is written twice.
     """
 
     def stage(step: JSONObject) -> int:
@@ -222,7 +222,7 @@ def _in_stages(steps: list[JSONObject], tools: dict[str, ToolInfo]) -> list[JSON
 
     kept: list[JSONObject] = []
     for step in sorted(steps, key=stage):
-        spec = step.get("compute")
-        if not (is_object(spec) and any(is_object(other.get("compute")) for other in kept)):
+        again = any(is_object(other.get("compute")) for other in kept) if is_object(step.get("compute")) else False
+        if not again and not (stage(step) == 2 and any(step["call"] == other.get("call") for other in kept)):
             kept.append(step)
     return kept
