@@ -1,15 +1,19 @@
 """How tools are told to a model that plans with them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
-from replan.encoding import JSONObject, is_object
+from replan.encoding import JSON, JSONObject, is_list, is_object
 from replan.tool import ToolInfo
 from replan.tools import read_docstring
 
-__all__ = ["catalogue", "catalogue_line", "for_planner", "tool_names"]
+from .references import read_text
+
+__all__ = ["catalogue", "catalogue_line", "for_planner", "result_fields", "tool_names"]
+
+_MOST_FIELDS = 20
 
 
 def for_planner(tools: Sequence[ToolInfo]) -> tuple[ToolInfo, ...]:
@@ -43,9 +47,34 @@ def tool_names(tools: Sequence[ToolInfo]) -> dict[str, str]:
     return known | {info.name: info.name for info in tools}
 
 
-def catalogue(tools: Sequence[ToolInfo]) -> str:
-    """One line a tool: `name(argument: type, ...): description`; those that change something are marked."""
-    return "\n".join(f"- {catalogue_line(info)}" for info in tools)
+def catalogue(tools: Sequence[ToolInfo], results: Mapping[str, Sequence[str]] = {}) -> str:
+    """One line a tool: `name(argument: type, ...): description -> {fields}`; those that change something are marked.
+
+    `results` are the fields of tools' results, as far as they are known.
+    """
+    fields = {name: f" -> {{{', '.join(found)}}}" for name, found in results.items() if found}
+    return "\n".join(f"- {catalogue_line(info)}{fields.get(info.name, '')}" for info in tools)
+
+
+def result_fields(info: ToolInfo, samples: Iterable[JSON]) -> list[str]:
+    """The fields of a tool's result: those that it publishes, else those of results that it gave, `samples`; of the
+    elements, where it is a list.
+    """
+    schema: JSON = info.output_schema
+    if is_object(schema):
+        properties: JSON = schema.get("properties")
+        if is_object(properties) and list(properties) == ["result"] and is_object(properties["result"]):
+            schema = properties["result"]
+        schema = schema.get("items") if is_object(schema.get("items")) else schema
+        properties = schema.get("properties")
+        return list(properties)[:_MOST_FIELDS] if is_object(properties) else []
+    for sample in samples:
+        value = read_text(sample) if isinstance(sample, str) else sample
+        value = value["result"] if is_object(value) and list(value) == ["result"] else value
+        value = value[0] if is_list(value) and value else value
+        if is_object(value):
+            return list(value)[:_MOST_FIELDS]
+    return []
 
 
 def catalogue_line(info: ToolInfo) -> str:

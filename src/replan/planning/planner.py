@@ -45,25 +45,43 @@ def planner_stage(
     system_prompt: str,
     settings: ModelSettings,
     remarks: Sequence[str] = (),
+    results: Mapping[str, Sequence[str]] = {},
 ) -> Stage:
     """The stage that writes the plan.
 
-    `remarks` tell of servers that are not there and of what servers say about themselves.
+    `remarks` tell of servers that are not there and of what servers say about themselves; `results` are the fields of
+    tools' results, as far as they are known.
+    """
+    listed, read, offered = planning_view(model, tools, reader, results)
+    return Stage(
+        phase="plan",
+        model=model,
+        instructions=instructions("planner", *listed, "\n".join(remarks), system_prompt),
+        schema=partial(plan_schema, model.profile, offered),
+        read=read,
+        settings=settings,
+        watch=watch_plan,
+    )
+
+
+def planning_view(
+    model: Model, tools: Sequence[ToolInfo], reader: PlanReader, results: Mapping[str, Sequence[str]]
+) -> tuple[tuple[str, ...], PlanReader, tuple[ToolInfo, ...]]:
+    """How plans are put to a model: the format of steps and the tools, as sections of its instructions; the reader of
+    its replies; and the tools that it may plan with.
+
+    A model that is held to a grammar writes short plans over what the grammar offers, which are wired in full.
     """
     offered = for_planner(tools)
     if model.profile.constrained:
         offered = tuple(info for info in offered if not calculates(info))
-    listed = f"Tools:\n{catalogue(offered)}" if tools else "There are no tools."
-    sections = ("" if model.profile.constrained else load("steps"), listed, "\n".join(remarks), system_prompt)
-    return Stage(
-        phase="plan",
-        model=model,
-        instructions=instructions("planner", *sections),
-        schema=partial(plan_schema, model.profile, offered),
-        read=wired(reader, offered) if model.profile.constrained else reader,
-        settings=settings,
-        watch=watch_plan,
-    )
+        return (_listed(catalogue(offered)),), wired(reader, offered), offered
+    fields = {shown.name: results.get(info.name, ()) for info, shown in zip(tools, offered, strict=True)}
+    return (load("steps"), _listed(catalogue(offered, fields))), reader, offered
+
+
+def _listed(lines: str) -> str:
+    return f"Tools:\n{lines}" if lines else "There are no tools."
 
 
 def planner_prompt(task: JSONObject) -> str:

@@ -1,8 +1,7 @@
 """The replanner: what to do after a step that did not work."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
 
 from replan.effects import Stage
 from replan.encoding import JSONObject, encode, is_object
@@ -11,31 +10,35 @@ from replan.output import OutputProblem, candidates
 from replan.settings import ModelSettings
 from replan.tool import ToolInfo
 
-from .catalogue import catalogue, for_planner
 from .executor import results_section
 from .plan import Step
+from .planner import PlanReader, planning_view
 from .prompts import instructions
 from .schema import steps_schema
 from .trace import StepResult
 
 __all__ = ["replanner_prompt", "replanner_stage"]
 
-Reader: TypeAlias = Callable[[JSONObject, str], JSONObject]
 _MODES = ("continue", "revise", "finish")
 _FINDING_CHARS = 1_500
 
 
 def replanner_stage(
-    model: Model, tools: Sequence[ToolInfo], reader: Reader, system_prompt: str, settings: ModelSettings
+    model: Model,
+    tools: Sequence[ToolInfo],
+    reader: PlanReader,
+    system_prompt: str,
+    settings: ModelSettings,
+    results: Mapping[str, Sequence[str]] = {},
 ) -> Stage:
     """The stage that decides between continuing, revising and finishing; `reader` reads its plans."""
-    offered = for_planner(tools)
+    listed, read, offered = planning_view(model, tools, reader, results)
     return Stage(
         phase="replan",
         model=model,
-        instructions=instructions("replanner", "Tools:\n" + catalogue(offered), system_prompt),
+        instructions=instructions("replanner", *listed, system_prompt),
         schema=partial(_schema, model.profile, offered),
-        read=partial(_read, reader),
+        read=partial(_read, read),
         settings=settings,
     )
 
@@ -54,7 +57,7 @@ def _schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) 
     )
 
 
-def _read(reader: Reader, args: JSONObject, text: str) -> JSONObject:
+def _read(reader: PlanReader, args: JSONObject, text: str) -> JSONObject:
     """The decision as JSON: `mode`, `reason`, and for a revision what the reader gives."""
     for candidate in candidates(text):
         if is_object(candidate) and candidate.get("mode") in _MODES:

@@ -1,6 +1,6 @@
 """The JSON schema of a plan; for a model that is held to it token by token, one of real tools and grounded values."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from replan.encoding import JSONObject
 from replan.model import ModelProfile, OutputSchema
@@ -40,7 +40,7 @@ def _offered(profile: ModelProfile, tools: Sequence[ToolInfo], goal: str) -> Seq
 def steps_schema(profile: ModelProfile, tools: Sequence[ToolInfo], args: JSONObject) -> JSONObject:
     """The JSON schema of a list of steps. `kinds` in the request says which kinds of steps there may be."""
     if not profile.constrained:
-        return {"type": "array", "items": _step_schema(tools)}
+        return {"type": "array", "items": _step_schema(tools, args.get("kinds") or ("direct", "bound", "open"))}
     offered = _offered(profile, tools, args["goal"])
     kinds = args.get("kinds") or ("direct", "bound")
     if "direct" in kinds or "bound" in kinds:
@@ -67,8 +67,9 @@ def _each(names: Sequence[str], schema: JSONObject) -> JSONObject:
     return {"type": "object", "properties": properties, "required": [*names], "additionalProperties": False}
 
 
-def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
+def _step_schema(tools: Sequence[ToolInfo], kinds: Collection[str]) -> JSONObject:
     """A step in full. Keys that are left out say nothing; none has to be null."""
+    calls, computes = "direct" in kinds or "bound" in kinds, "direct" in kinds
     text: JSONObject = {"type": "string"}
     call: JSONObject = {
         "type": ["object", "null"],
@@ -81,9 +82,10 @@ def _step_schema(tools: Sequence[ToolInfo]) -> JSONObject:
             "id": {"type": "string", "description": "s1, s2, ..."},
             "description": text,
             "expected_outcome": text,
-            **({"suggested_tools": _some([info.name for info in tools]), "call": call} if tools else {}),
+            **({"suggested_tools": _some([info.name for info in tools])} if tools and "open" in kinds else {}),
+            **({"call": call} if tools and calls else {}),
             "depends_on": {"type": "array", "items": text},
-            "compute": {"type": "object"},
+            **({"compute": {"type": "object"}} if computes else {}),
             "produces": {"type": "object", "description": "name of an output: its JSON schema"},
             "from": {"type": "object", "description": "name of an output: its path in the result"},
             "check": {"type": "object"},

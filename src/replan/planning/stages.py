@@ -18,6 +18,7 @@ from replan.settings import Limits, ModelSettings, Planning
 from replan.tool import ToolInfo
 
 from .binder import binder_stage
+from .catalogue import result_fields
 from .executor import executor_stage
 from .plan import Plan
 from .planner import plan_reader, planner_stage, read_plan
@@ -49,12 +50,13 @@ def planning_parts(
     def price(plan: Plan, facts: JSONObject, args: JSONObject) -> JSONObject:
         return pricer.price(plan, facts, args)
 
+    results = {t.name: result_fields(t, history[t.name].samples if t.name in history else ()) for t in tools}
     read_text = partial(plan_reader, tools, history=history, pricer=price)
     stages = {
-        "planner": planner_stage(models["planner"], tools, read_text, system_prompt, settings, remarks),
+        "planner": planner_stage(models["planner"], tools, read_text, system_prompt, settings, remarks, results),
         "executor": executor_stage(models["executor"], tools, system_prompt, settings),
         "binder": binder_stage(models["executor"], tools, system_prompt, settings),
-        "replanner": replanner_stage(models["planner"], tools, read_text, system_prompt, settings),
+        "replanner": replanner_stage(models["planner"], tools, read_text, system_prompt, settings, results),
         "synthesizer": synthesizer_stage(models["synthesizer"], output, system_prompt, settings),
     }
     pricer = Pricer(
