@@ -8,9 +8,9 @@ from replan.encoding import JSON, JSONObject, encode, is_list, is_object
 from replan.tool import ToolInfo
 from replan.tools.coercion import property_schemas
 
-from ._lint_report import Finding
 from .catalogue import for_planner
 from .grounding import numbers, quoted
+from .lint.report import Finding
 from .plan import Plan, Step
 from .references import references, write_path
 

@@ -16,9 +16,9 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 from replan.encoding import JSON, JSONObject, is_list, is_object
+from replan.planning.references import references, resolve
 
 from .quantities import CONTEXT, ComputeError, described, keys, number, plain, reason, same, shown
-from .references import references, resolve
 
 __all__ = ["Expression", "is_reference", "read"]
 

@@ -6,10 +6,10 @@ from msgspec import structs
 
 from replan.calls import same_call
 from replan.encoding import JSON, encode, is_object
+from replan.planning.plan import PlannedCall, Step, free_id
+from replan.planning.references import replace_references
 
-from ._lint_report import Context, KnownTool, Report, may_write
-from .plan import PlannedCall, Step, free_id
-from .references import replace_references
+from .report import Context, KnownTool, Report, may_write
 
 __all__ = ["add_forgotten", "merge_repeats"]
 

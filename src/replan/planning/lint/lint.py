@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from replan.encoding import JSONObject, is_object
+from replan.planning import checks, compute
+from replan.planning.plan import Plan, Step
+from replan.planning.references import parse_path, reference_paths, write_path
+from replan.planning.schedule import dependencies
+from replan.planning.shapes import is_learnt, path_problem
 from replan.tool import ToolInfo
 
-from . import checks, compute
-from ._lint_calls import allow_kinds, check_arguments
-from ._lint_names import Names, name_tools, opened
-from ._lint_order import break_circles, cut, leave_out, order, referenced, tidy_needs, wait_for_results
-from ._lint_references import Outputs, check_references, without_references
-from ._lint_repeats import add_forgotten, merge_repeats
-from ._lint_report import Context, Finding, KnownTool, Report, may_write
-from .plan import Plan, Step
-from .references import parse_path, reference_paths, write_path
-from .schedule import dependencies
-from .shapes import is_learnt, path_problem
+from .calls import allow_kinds, check_arguments
+from .names import Names, name_tools, opened
+from .order import break_circles, cut, leave_out, order, referenced, tidy_needs, wait_for_results
+from .references import Outputs, check_references, without_references
+from .repeats import add_forgotten, merge_repeats
+from .report import Context, Finding, KnownTool, Report, may_write
 
 __all__ = ["Context", "Finding", "lint"]
 

@@ -5,13 +5,13 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import structs
 
 from replan.encoding import JSON, JSONObject, encode, is_object
+from replan.planning.plan import PlannedCall, Step
+from replan.planning.references import references
 from replan.tools import nearest
 from replan.tools.coercion import coerce
 
-from ._lint_names import opened
-from ._lint_report import Context, KnownTool, Report, kind_of
-from .plan import PlannedCall, Step
-from .references import references
+from .names import opened
+from .report import Context, KnownTool, Report, kind_of
 
 __all__ = ["allow_kinds", "check_arguments", "open_up"]
 

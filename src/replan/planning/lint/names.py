@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from replan.encoding import JSON, encode, is_object
+from replan.planning.catalogue import tool_names
+from replan.planning.plan import PlannedCall, Step
 from replan.tool import ToolInfo
 from replan.tools import nearest
 
-from ._lint_report import KnownTool, Report
-from .catalogue import tool_names
-from .plan import PlannedCall, Step
+from .report import KnownTool, Report
 
 __all__ = ["Names", "name_tools", "opened"]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from replan.encoding import JSON, JSONObject, decode, is_list, is_object
+from replan.planning.references import MissingReference, pick, references
 
 from .expression import is_reference, read
 from .quantities import ComputeError, described, keys, listed, same, shown
-from .references import MissingReference, pick, references
 
 __all__ = ["TESTS", "Row", "read_rows"]
 

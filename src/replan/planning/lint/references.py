@@ -7,14 +7,10 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from replan.encoding import JSON, JSONObject, is_list, is_object
-
-from . import shapes
-from ._lint_calls import open_up
-from ._lint_names import opened
-from ._lint_report import Context, KnownTool, Report
-from .compute import OPERATORS
-from .plan import PlannedCall, Step
-from .references import (
+from replan.planning import shapes
+from replan.planning.compute import OPERATORS
+from replan.planning.plan import PlannedCall, Step
+from replan.planning.references import (
     malformed_references,
     parse_path,
     reference_paths,
@@ -23,7 +19,11 @@ from .references import (
     whole_reference,
     write_path,
 )
-from .shapes import Shape
+from replan.planning.shapes import Shape
+
+from .calls import open_up
+from .names import opened
+from .report import Context, KnownTool, Report
 
 __all__ = ["Outputs", "check_references", "without_references"]
 

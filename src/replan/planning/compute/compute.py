@@ -11,10 +11,10 @@ from decimal import Decimal, localcontext
 from itertools import groupby
 
 from replan.encoding import JSON, JSONObject, is_list, is_object
+from replan.planning.references import MissingReference, pick
 
 from .expression import Expression, is_reference
 from .quantities import CONTEXT, ComputeError, described, keys, listed, number, plain, reason, shown
-from .references import MissingReference, pick
 from .rows import TESTS, Row, read_rows
 
 __all__ = ["OPERATORS", "ComputeError", "compute", "open_operand", "problems"]

@@ -8,12 +8,11 @@ from msgspec import Struct
 
 from replan.encoding import JSONObject
 from replan.mcp.arguments import ArgumentSchema
+from replan.planning.compute import open_operand
+from replan.planning.plan import Step
+from replan.planning.shapes import Shape
 from replan.tool import ToolInfo
 from replan.tools.coercion import property_schemas
-
-from .compute import open_operand
-from .plan import Step
-from .shapes import Shape
 
 __all__ = ["Context", "Finding", "KnownTool", "Report", "kind_of", "may_write", "open_arguments", "waits_for_results"]
 

@@ -5,10 +5,11 @@ from itertools import takewhile
 
 from msgspec import structs
 
-from ._lint_report import Context, KnownTool, Report, kind_of, may_write, waits_for_results
-from .plan import Step
-from .references import references
-from .schedule import dependencies, in_order
+from replan.planning.plan import Step
+from replan.planning.references import references
+from replan.planning.schedule import dependencies, in_order
+
+from .report import Context, KnownTool, Report, kind_of, may_write, waits_for_results
 
 __all__ = ["break_circles", "cut", "leave_out", "order", "referenced", "tidy_needs", "wait_for_results"]
 
