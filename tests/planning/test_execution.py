@@ -3,7 +3,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from replan import Limits, PlanningAgent, tool
@@ -291,3 +291,30 @@ async def test_a_run_that_is_left_anywhere_and_resumed_does_each_thing_once(
     if not doubtful:
         assert effects(result.trace) == effects(straight.trace)
     assert [n for n in bench.log if n.startswith("W:")] == list(dict.fromkeys(n for n in bench.log if n[0] == "W"))
+
+
+@settings(max_examples=40, deadline=None)
+@given(plans(), st.data())
+async def test_a_cancelled_step_never_blocks_what_does_not_need_it(steps: list[dict[str, Any]], data: st.DataObject):
+    assume(not any("bad" in str(each["call"]) for each in steps))
+    stuck = data.draw(st.sampled_from(steps))
+    (value,) = stuck["call"]["arguments"].values()
+    name = f"W:{value}" if stuck["call"]["tool"] == "write" else value
+    bench = Bench()
+    bench.hold(name)
+    carry_on = ['{"mode": "continue", "reason": "r", "steps": []}'] * 9
+    async with agent(bench, *carry_on, planning=ONLY_CALLS).start("Go.", plan={"steps": steps}) as run:
+        await bench.until(name)
+        run.cancel_step(stuck["id"])
+        result = await run.result()
+    found = {r.step.id: r for r in result.trace}
+    assert set(found) == {s["id"] for s in steps}
+    assert found[stuck["id"]].cancelled
+    needs: dict[str, set[str]] = {}
+    for at, each in enumerate(steps):
+        before = steps[at - 1 : at] if "depends_on" not in each and at else []
+        needs[each["id"]] = {*each.get("depends_on", ()), *(s["id"] for s in before)}
+    for ident, outcome in found.items():
+        stated = "depends_on" in next(s for s in steps if s["id"] == ident)
+        hindered = stated and any(found[other].fruitless for other in needs[ident])
+        assert (outcome.needs is not None) == hindered
