@@ -13,7 +13,7 @@ from replan.loop import Talk, attempt
 from replan.messages import to_json, user
 
 from .grant import extended, grant_of
-from .plan import Plan, fallback_plan
+from .plan import Plan, Step, fallback_plan
 from .plan import to_json as plan_json
 from .planner import history_section, planner_prompt
 from .review import Edit, Reject, ReviewAnswer, read_review, review_body, wants_review
@@ -21,7 +21,7 @@ from .schedule import Schedule
 from .shapes import learn
 from .state import PlanningState
 
-__all__ = ["adopt", "ask_again_about", "draft", "plan_request", "reviewed"]
+__all__ = ["adopt", "ask_again_about", "draft", "plan_request", "reviewed", "schedule"]
 
 MAX_REVIEWS = 10
 """How often a plan is put before people; after that nobody can want it any more."""
@@ -223,6 +223,7 @@ async def adopt(durable: Durable, state: PlanningState, output: JSONObject, *, g
     state.findings, state.price = output.get("findings", []), output.get("price", {})
     state.origins, state.any_writes = output.get("origins", {}), output.get("writes", state.any_writes)
     state.tools |= output.get("tools", {})
+    state.follows = output.get("follows", False)
     for finding in state.findings:
         await tell(durable, events.Log(run_id=durable.run_id, level="warning", message=finding["text"]))
     for text in state.price.get("exceeds", []):
@@ -231,8 +232,13 @@ async def adopt(durable: Durable, state: PlanningState, output: JSONObject, *, g
         state.grant = extended(state.grant, state.plan, state.tools, state.used)
     elif granted:
         state.grant = grant_of(state.plan, state.tools)
+    schedule(state, state.plan.steps)
+
+
+def schedule(state: PlanningState, steps: Sequence[Step]) -> None:
+    """Make these the steps that are still to be run."""
     waiting = [*state.running.values(), *(result.step for result in state.unsettled.values())]
     finished = [ident for ident in state.outputs if ident not in state.unsettled]
-    state.schedule = Schedule(state.plan.steps, finished=finished, running=waiting, writes=state.may_write)
+    state.schedule = Schedule(steps, finished=finished, running=waiting, writes=state.may_write)
     state.needs |= state.schedule.needs
-    state.taken += [step.id for step in state.plan.steps]
+    state.taken += [step.id for step in steps]

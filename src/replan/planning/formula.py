@@ -42,6 +42,7 @@ _WORDS: dict[str, float] = {
     "dozen": 12,
 }
 _TIME = re.compile(r"\d{4}-\d\d|\d{1,2}:\d\d")
+_NAMED = re.compile(r"\b\d{1,2}:\d\d\b|\b\d{4}-\d\d(?:-\d\d)?\b|\b[A-Z][\w-]* \d+\b")
 _SIGNS = {"times": "*", "divided by": "/", "minus": "-"}
 _MAX_NUMBERS = 6
 
@@ -111,6 +112,8 @@ def _totals(values: Sequence[JSONObject], goal: str) -> list[JSONObject]:
             names.append(item["name"])
     keys = _owner_keys(values)
     times = {step: _multiple(goal, keys[step]) for step in owners}
+    for owner in keys.values():
+        goal = re.sub(re.escape(owner), " ", goal, flags=re.I)
     changes = _changes(goal, [n for n in times.values() if n != 1])
     more: JSONObject = {"then": {"enum": [NOTHING, *changes]}} if changes else {}
     each = _closed({keys[step]: {"const": n} for step, n in times.items()})
@@ -169,7 +172,7 @@ def _owner_keys(values: Sequence[JSONObject]) -> dict[str, str]:
 
 def _factors(goal: str) -> list[float]:
     """The numbers that a goal has, in digits or words, percentages excepted."""
-    plain = _PERCENT.sub(" ", goal)
+    plain = _NAMED.sub(" ", _PERCENT.sub(" ", goal))
     words = [_WORDS[word] for word in re.findall(r"[a-z]+", plain.casefold()) if word in _WORDS]
     return list(dict.fromkeys(n for n in [*numbers(plain), *words] if n not in (0, 1)))[:_MAX_NUMBERS]
 

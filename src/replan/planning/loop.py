@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
+
 from replan import events
 from replan.calls import tell
 from replan.durable import Completed, Durable
@@ -18,8 +20,10 @@ from replan.loop import Talk, converse, tell_excess
 from replan.messages import to_json, user
 from replan.settings import Limits
 
-from .drafting import draft
-from .plan import Step
+from .drafting import draft, schedule
+from .followup import follow_up
+from .plan import Plan, Step
+from .plan import to_json as plan_json
 from .replanning import Decision, replan, tell_decision
 from .state import PlanningState
 from .steps import run_step
@@ -89,7 +93,7 @@ class _Execution:
         self._state.phase = "execute"
         try:
             await self._start_ready()
-            while self._strands:
+            while self._strands or await self._follow_up():
                 match await self._strands.next():
                     case _Ended(result, wanted):
                         await self._take_result(result, wanted=wanted)
@@ -98,6 +102,23 @@ class _Execution:
                 await self._start_ready()
         finally:
             self._strands.close()
+
+    async def _follow_up(self) -> bool:
+        """Go on with a link of a chain that a short plan forgot."""
+        state = self._state
+        if not state.follows or state.schedule or state.finished is not None:
+            return False
+        step = follow_up(state.goal, state.trace, state.tools, state.taken)
+        if step is None or await _limit_reached(self._durable, state):
+            return False
+        assert state.plan is not None
+        state.plan = msgspec.structs.replace(state.plan, steps=(*state.plan.steps, step))
+        added = plan_json(Plan(steps=(step,), revision=state.plan.revision))
+        reason = "the goal asks for what a result only names"
+        await tell(self._durable, events.PlanRevised(run_id=self._durable.run_id, plan=added, reason=reason))
+        schedule(state, [step])
+        await self._start_ready()
+        return bool(self._strands)
 
     async def _start_ready(self) -> None:
         state = self._state
