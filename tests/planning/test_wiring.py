@@ -10,6 +10,8 @@ from replan.tool import ToolInfo
 def tool(name: str, *parameters: str, writes: bool = False, kind: str = "string") -> ToolInfo:
     properties: JSONObject = {parameter: {"type": kind} for parameter in parameters}
     schema: JSONObject = {"type": "object", "properties": properties, "required": list(parameters)}
+    if parameters == ("id",):
+        properties["id"]["description"] = "such as C-1234"
     return ToolInfo(name=name, description=f"Find one {name}. More.", parameters=schema, read_only=not writes)
 
 

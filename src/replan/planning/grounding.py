@@ -297,6 +297,13 @@ def _listed(name: str, schema: JSONObject, info: ToolInfo) -> list[str]:
     return [item for run in runs for item in re.split(r"[,;]\s*(?:and |or )?|\s+(?:and|or)\s+", run) if item]
 
 
+def takes_ids(info: ToolInfo) -> bool:
+    """Whether a tool takes ids (`such as C-1234`), which people do not know and results tell."""
+    properties: JSONObject = info.parameters.get("properties") or {}
+    examples = [found for name in info.parameters.get("required", ()) if (found := _examples(properties.get(name, {})))]
+    return bool(examples) and not any(_only_model_knows(found) for found in examples)
+
+
 def converts(info: ToolInfo) -> list[str]:
     """What a tool that takes a number can turn it into, as far as its description lists that; empty for other tools."""
     properties: JSONObject = info.parameters.get("properties") or {}

@@ -43,7 +43,7 @@ def synthesizer_prompt(task: JSONObject, trace: Sequence[StepResult], not_done: 
     computed = [line for result in trace if (line := _computed(result))]
     beside = [fact for result in trace for fact in _beside(result)]
     lines += ["", "The answer must say:", *(f"- {fact}" for fact in computed)] if computed else []
-    lines += ["", "Answer what was asked. The answer must say:", *(f"- {fact}" for fact in beside)] if beside else []
+    lines += ["", "Besides what was asked, the answer must say:", *(f"- {fact}" for fact in beside)] if beside else []
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from replan.encoding import JSON, JSONObject, encode, is_list, is_object
 from replan.output import candidates
 from replan.tool import ToolInfo
 
-from .grounding import asks_for, converts, is_stop, spans
+from .grounding import asks_for, converts, is_stop, spans, takes_ids
 
 __all__ = ["wire", "wired"]
 
@@ -162,25 +162,23 @@ def _unasked(step: JSONObject, tools: dict[str, ToolInfo], goal: str) -> bool:
 def _used(steps: list[JSONObject], uses: JSON, tools: dict[str, ToolInfo], goal: str) -> list[JSONObject]:
     """The steps, with look-ups of the tools that the plan says it uses and does not call.
 
-    One that takes what another takes is asked the same: it may be where that is found. One that takes a number is used
-    only for a unit that the goal has.
+    One that takes what another takes is asked the same: it may be where that is found. Others are called where they can
+    only be asked what results tell: for ids, for rates, and with a number for a unit that the goal has. A model says of
+    more tools than it needs that it uses them.
     """
     called = {call[0] for step in steps if (call := _call(step))}
     named = [name for name, used in uses.items() if used is True] if is_object(uses) else []
     added: list[JSONObject] = []
     for name in named:
         info = tools.get(name)
-        if (
-            info is None
-            or name in called
-            or not info.read_only
-            or not steps
-            or not (_takes_texts(info) or asks_for(goal, converts(info), surely=True))
-        ):
+        if info is None or name in called or not info.read_only or not steps or not info.parameters.get("required"):
             continue
         text = info.description.split("\n")[0].split(". ")[0].rstrip(".")
         arguments: JSONObject = dict.fromkeys(info.parameters["required"])
         same = [found[1] for step in steps if (found := _subject(step, tools)) and [found[0]] == list(arguments)]
+        rate = _takes_texts(info) and len(arguments) == 2
+        if not (same or rate or takes_ids(info) or asks_for(goal, converts(info), surely=True)):
+            continue
         planned: JSONObject = {"tool": name, "arguments": dict.fromkeys(arguments, same[0]) if same else arguments}
         added.append({"description": text[:100], "call": planned})
     return [*steps, *added]
@@ -201,7 +199,7 @@ def _computed(steps: list[JSONObject], tools: dict[str, ToolInfo]) -> list[JSONO
     looked_up = [call[0] for step in steps if _direct(step, tools) and (call := _call(step))]
     several = len(set(looked_up)) < len(looked_up)
     infos = [tools[name] for name, _ in calls if name in tools]
-    rated = len(infos) > 1 and any(_takes_texts(info) and len(info.parameters["required"]) > 1 for info in infos)
+    rated = len(infos) > 1 and any(_takes_texts(info) and len(info.parameters["required"]) == 2 for info in infos)
     final = any(not info.read_only or converts(info) for info in infos)
     if any(is_object(step.get("compute")) for step in steps) or not (several or rated) or (final and not several):
         return steps
