@@ -3,7 +3,7 @@
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,20 +19,57 @@ from .messages import Message
 from .model import Model, Stages
 from .models import default_model, resolve
 from .output import TypedOutput
-from .planning import Plan
+from .planning import Plan, StepResult
 from .planning import loop as planning_loop
 from .planning.plan import to_json as plan_json
 from .planning.stages import planning_parts
 from .planning.state import PlanningState
-from .run import EventHandler, PlanningResult, PlanPreview, Run, StepStartHandler
+from .run import EventHandler, Run, RunResult, StepStartHandler
 from .settings import Limits, ModelSettings, Planning
 from .tool import ToolInfo
+from .usage import Usage
 
-__all__ = ["PlanningAgent"]
+__all__ = ["PlanPreview", "PlanningAgent", "PlanningResult"]
 
 _log = logging.getLogger("replan")
 
 OutputT = TypeVar("OutputT", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningResult(RunResult[OutputT]):
+    """What a planning run came to: also the last `plan`, the `trace` of executed steps, and how many there were.
+
+    `findings`, `price` and `origins` are of the last plan, see `PlanPreview`. `effects` are the calls that a dry run
+    did not make: `step`, `tool` and `arguments` of each.
+    """
+
+    plan: Plan | None = None
+    trace: tuple[StepResult, ...] = ()
+    iterations: int = 0
+    revisions: int = 0
+    findings: tuple[JSONObject, ...] = ()
+    price: JSONObject = field(default_factory=dict[str, Any])
+    origins: JSONObject = field(default_factory=dict[str, Any])
+    effects: tuple[JSONObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPreview:
+    """A plan that has not been run.
+
+    `findings` are what was found in it, each with `step`, `kind`, `text` and `mended`. `price` holds intervals of
+    `model_calls`, `tool_calls`, `input_tokens`, `output_tokens`, `seconds` and `cost` (US dollars), and what it
+    `exceeds`. `origins` say of each step's arguments where they come from: `goal`, `output`, `schema`, `error` or
+    `model`. `usage` is what planning has used.
+    """
+
+    goal: str
+    plan: Plan
+    findings: tuple[JSONObject, ...] = ()
+    price: JSONObject = field(default_factory=dict[str, Any])
+    origins: JSONObject = field(default_factory=dict[str, Any])
+    usage: Usage = field(default_factory=Usage)
 
 
 class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):

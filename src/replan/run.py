@@ -21,11 +21,10 @@ from .journal import InboxItem, LocalRun, Paused, RunStatus, Wiring
 from .limits import Meter
 from .messages import Message
 from .messages import from_json as message_from_json
-from .planning import Plan, StepResult
 from .prices import price
 from .usage import Usage
 
-__all__ = ["EventHandler", "PlanPreview", "PlanningResult", "Run", "RunResult", "StepStartHandler", "current_run"]
+__all__ = ["EventHandler", "Run", "RunResult", "StepStartHandler", "current_run"]
 
 EventHandler: TypeAlias = Callable[[events.AnyEvent], None]
 """Called with each event, in order, in the run's event loop. What it raises is logged and changes nothing."""
@@ -76,42 +75,6 @@ class RunResult(Generic[OutputT]):
         prices = [price(model, usage) for model, usage in self.usage_by_model.items()]
         known = [amount for amount in prices if amount is not None]
         return sum(known, Decimal(0)) if len(known) == len(prices) else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanningResult(RunResult[OutputT]):
-    """What a planning run came to: also the last `plan`, the `trace` of executed steps, and how many there were.
-
-    `findings`, `price` and `origins` are of the last plan, see `PlanPreview`. `effects` are the calls that a dry run
-    did not make: `step`, `tool` and `arguments` of each.
-    """
-
-    plan: Plan | None = None
-    trace: tuple[StepResult, ...] = ()
-    iterations: int = 0
-    revisions: int = 0
-    findings: tuple[JSONObject, ...] = ()
-    price: JSONObject = field(default_factory=dict[str, Any])
-    origins: JSONObject = field(default_factory=dict[str, Any])
-    effects: tuple[JSONObject, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PlanPreview:
-    """A plan that has not been run.
-
-    `findings` are what was found in it, each with `step`, `kind`, `text` and `mended`. `price` holds intervals of
-    `model_calls`, `tool_calls`, `input_tokens`, `output_tokens`, `seconds` and `cost` (US dollars), and what it
-    `exceeds`. `origins` say of each step's arguments where they come from: `goal`, `output`, `schema`, `error` or
-    `model`. `usage` is what planning has used.
-    """
-
-    goal: str
-    plan: Plan
-    findings: tuple[JSONObject, ...] = ()
-    price: JSONObject = field(default_factory=dict[str, Any])
-    origins: JSONObject = field(default_factory=dict[str, Any])
-    usage: Usage = field(default_factory=Usage)
 
 
 class State(Protocol):

@@ -4,11 +4,10 @@ from argparse import Namespace
 from contextlib import AsyncExitStack
 from functools import partial
 
-from replan import PlanningAgent
+from replan import PlanningAgent, PlanPreview
 from replan.encoding import JSONObject, encode
 from replan.journal import Journal, MemoryJournal, open_journal
 from replan.planning.files import dump_plan, plan_json
-from replan.run import PlanPreview
 
 from .assemble import assemble
 from .environment import journal_path, load_env_file
