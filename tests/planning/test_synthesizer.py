@@ -35,10 +35,8 @@ def test_the_prompt_has_the_history_the_goal_the_results_and_what_is_missing():
     assert synthesizer_prompt(TASK, [], []) == "Goal: What is the weather in Lisbn?"
 
 
-def test_the_prompt_says_what_failed_and_what_was_used_instead():
-    assert synthesizer_prompt(TASK, [REPLACED], []).endswith(
-        "Besides what was asked, the answer must say:\n- Lisbon was used instead of Lisbn."
-    )
+def test_the_prompt_says_what_failed_and_leaves_what_was_used_instead_to_the_program():
+    assert "must say" not in synthesizer_prompt(TASK, [REPLACED], [])
     failed = result(use("Lisbn", "There is no Lisbn.", ok=False), blocked=True)
     assert synthesizer_prompt(TASK, [failed], []).endswith(
         "Besides what was asked, the answer must say:\n- Look it up: failed. There is no Lisbn."

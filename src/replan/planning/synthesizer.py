@@ -41,7 +41,7 @@ def synthesizer_prompt(task: JSONObject, trace: Sequence[StepResult], not_done: 
     if not_done:
         lines += ["", "Not done:", *(f"- {item}" for item in not_done)]
     computed = [line for result in trace if (line := _computed(result))]
-    beside = [fact for result in trace for fact in _beside(result)]
+    beside = [fact for result in trace for fact in _failures(result)]
     lines += ["", "The answer must say:", *(f"- {fact}" for fact in computed)] if computed else []
     lines += ["", "Besides what was asked, the answer must say:", *(f"- {fact}" for fact in beside)] if beside else []
     return "\n".join(lines)
@@ -49,10 +49,6 @@ def synthesizer_prompt(task: JSONObject, trace: Sequence[StepResult], not_done: 
 
 def _computed(result: StepResult) -> str | None:
     return said(result.outputs) if result.kind == "compute" and result.outputs else None
-
-
-def _beside(result: StepResult) -> list[str]:
-    return [*_failures(result), *(text for _, text in _substitutes(result))]
 
 
 def with_substitutes(text: str, trace: Sequence[StepResult]) -> str:
