@@ -1,6 +1,6 @@
 """Run the goals of `tasks/public.json` and `heldout/goals.json` on a real model and judge the answers.
 
-    python tests/live/run.py [ID ...] [--goals public|heldout|all] [--model provider:name] [--verbose] [--out FILE]
+    python tests/live/run.py [ID ...] [--goals public|heldout|all] [--model provider:name] [--kinds direct,bound,open] [--verbose] [--out FILE]
 
 Each goal gets its own MCP server process with only the tools that the goal names; `tasks/check.py` judges the answer and what was
 written. Exit status 1 when fewer than `--least` goals are right. The held-out goals are of the same kinds, over other tools and data:
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from replan import PlanningAgent, PlanningResult
+from replan import Planning, PlanningAgent, PlanningResult
 from replan.events import AnyEvent
 
 TASKS, HELD_OUT = Path(__file__).parent / "tasks", Path(__file__).parent / "heldout"
@@ -43,13 +43,13 @@ def goals(which: str) -> list[dict[str, Any]]:
     return [{**task, "set": name} for name, tasks in sets.items() for task in tasks]
 
 
-async def run_goal(task: dict[str, Any], model: str, *, verbose: bool) -> dict[str, Any]:
+async def run_goal(task: dict[str, Any], model: str, planning: Planning, *, verbose: bool) -> dict[str, Any]:
     """One goal: what was answered, whether that is right, and what it took."""
     started = time.monotonic()
     show = _show if verbose else None
     with tempfile.TemporaryDirectory() as folder:
         effects = Path(folder) / "effects.json"
-        async with PlanningAgent(model, mcp_servers=server(task, effects), on_event=show) as agent:
+        async with PlanningAgent(model, mcp_servers=server(task, effects), planning=planning, on_event=show) as agent:
             row: dict[str, Any] = {"id": task["id"], "kind": task["kind"], "set": task["set"]}
             try:
                 result = await asyncio.wait_for(agent.run(task["goal"]), task["max_seconds"])
@@ -92,14 +92,16 @@ async def main() -> int:
     parser.add_argument("ids", nargs="*")
     parser.add_argument("--goals", choices=("public", "heldout", "all"), default="all")
     parser.add_argument("--model", default="local:")
+    parser.add_argument("--kinds", default="direct,bound,open", help="the kinds of steps that plans may have")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--least", type=int, default=0)
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
+    planning = Planning(step_kinds=args.kinds.split(","))
     for task in goals(args.goals):
         if not args.ids or task["id"] in args.ids:
-            rows.append(await run_goal(task, args.model, verbose=args.verbose))
+            rows.append(await run_goal(task, args.model, planning, verbose=args.verbose))
             print(_line(rows[-1]), flush=True)
             if args.out:
                 args.out.write_text(json.dumps(rows, indent=1, ensure_ascii=False))
