@@ -7,14 +7,11 @@ from replan.planning.grounding import (
     asks_for,
     bound_arguments,
     converts,
-    leaves,
-    numbers,
     one_of,
     plan_arguments,
-    quoted,
     reserved,
-    spans,
 )
+from replan.planning.words import leaves, numbers, quoted, spans
 from replan.tool import ToolInfo
 
 NULL = {"type": "null"}

@@ -17,10 +17,11 @@ from .catalogue import for_planner
 from .compute import OPERATORS, problems
 from .executor import results_section
 from .formula import FORMS, NOTHING, formula_schema, formula_spec, is_form
-from .grounding import bound_arguments, quoted
+from .grounding import bound_arguments
 from .plan import Step
 from .prompts import instructions
 from .trace import StepResult
+from .words import quoted
 
 __all__ = ["binder_prompt", "binder_stage", "compute_prompt", "values_of"]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from replan.encoding import JSON, JSONObject, is_object
 
 from .compute import open_operand
-from .grounding import numbers
+from .words import numbers
 
 __all__ = ["FORMS", "NOTHING", "formula_schema", "formula_spec", "is_form", "is_idle"]
 

@@ -9,10 +9,10 @@ from replan.tool import ToolInfo
 from replan.tools.coercion import property_schemas
 
 from .catalogue import for_planner
-from .grounding import numbers, quoted
 from .lint.report import Finding
 from .plan import Plan, Step
 from .references import references, write_path
+from .words import numbers, quoted
 
 __all__ = ["Origin", "origins", "ungrounded"]
 

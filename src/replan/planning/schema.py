@@ -6,7 +6,8 @@ from replan.encoding import JSONObject
 from replan.model import ModelProfile, OutputSchema
 from replan.tool import ToolInfo
 
-from .grounding import asked_for, numbers, plan_arguments, reserved
+from .grounding import asked_for, plan_arguments, reserved
+from .words import numbers
 
 __all__ = ["plan_schema", "steps_schema"]
 

@@ -22,13 +22,14 @@ from .compute import ComputeError, compute, open_operand
 from .executor import executor_prompt, strip_blocker
 from .formula import is_idle
 from .gate import gate_of, give_back
-from .grounding import one_of, quoted
+from .grounding import one_of
 from .plan import Step
 from .references import MissingReference, render, resolve
 from .schedule import states_needs
 from .state import PlanningState
 from .trace import StepResult, ToolUse
 from .verify import verified
+from .words import quoted
 
 __all__ = ["run_step"]
 

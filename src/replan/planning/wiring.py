@@ -9,7 +9,8 @@ from replan.encoding import JSON, JSONObject, encode, is_list, is_object
 from replan.output import candidates
 from replan.tool import ToolInfo
 
-from .grounding import asks_for, converts, is_stop, spans, takes_ids
+from .grounding import asks_for, converts, takes_ids
+from .words import is_stop, spans
 
 __all__ = ["wire", "wired"]
 
