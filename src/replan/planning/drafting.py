@@ -223,7 +223,7 @@ async def adopt(durable: Durable, state: PlanningState, output: JSONObject, *, g
     state.findings, state.price = output.get("findings", []), output.get("price", {})
     state.origins, state.any_writes = output.get("origins", {}), output.get("writes", state.any_writes)
     state.tools |= output.get("tools", {})
-    state.follows = output.get("follows", False)
+    state.assisted = output.get("assisted", False)
     for finding in state.findings:
         await tell(durable, events.Log(run_id=durable.run_id, level="warning", message=finding["text"]))
     for text in state.price.get("exceeds", []):

@@ -106,7 +106,7 @@ class _Execution:
     async def _follow_up(self) -> bool:
         """Go on with a link of a chain that a short plan forgot."""
         state = self._state
-        if not state.follows or state.schedule or state.finished is not None:
+        if not state.assisted or state.schedule or state.finished is not None:
             return False
         step = follow_up(state.goal, state.trace, state.tools, state.taken)
         if step is None or await _limit_reached(self._durable, state):
@@ -210,7 +210,7 @@ async def _answer(durable: Durable, state: PlanningState) -> None:
     await converse(durable, talk, state.meter)
     state.text, state.output = talk.text, talk.output
     if talk.ended == "answered" and talk.output is None:
-        state.text = with_substitutes(talk.text, state.trace)
+        state.text = with_substitutes(talk.text, state.trace, correct=state.assisted)
     if talk.ended == "invalid-output":
         raise RunFailed(f"the answer could not be used, repairs included: {talk.problem}")
     if talk.ended != "answered":

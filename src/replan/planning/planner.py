@@ -75,14 +75,14 @@ def planning_view(
     offered = for_planner(tools)
     if model.profile.constrained:
         offered = tuple(info for info in offered if not calculates(info))
-        return (_listed(catalogue(offered)),), _following(wired(reader, offered)), offered
+        return (_listed(catalogue(offered)),), _assisted(wired(reader, offered)), offered
     fields = {shown.name: results.get(info.name, ()) for info, shown in zip(tools, offered, strict=True)}
     return (load("steps"), _listed(catalogue(offered, fields))), reader, offered
 
 
-def _following(read: PlanReader) -> PlanReader:
-    """The reader, for plans in which links of chains are forgotten."""
-    return lambda args, text: {**read(args, text), "follows": True}
+def _assisted(read: PlanReader) -> PlanReader:
+    """The reader, for plans of models that need to be helped: with chains, and with saying what was computed."""
+    return lambda args, text: {**read(args, text), "assisted": True}
 
 
 def _listed(lines: str) -> str:

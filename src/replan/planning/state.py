@@ -25,9 +25,9 @@ class PlanningState:
     that have ended and about which the replanner is to be asked. `outputs` are what ended steps gave, by id and name;
     `labels` has a word for each, `needs` what each waited for; `fruitless` are those of which nothing came, `described`
     those that a dry run did not make. `tools` is what is known of the tools that the plan names. `grant` is what people
-    have allowed by accepting a plan, and `used` what of it has been used up. `follows` says that links of chains which
-    the plan forgot are added. `effects` are the calls that a dry run did not make. `value` is the output as the Python
-    type that was asked for.
+    have allowed by accepting a plan, and `used` what of it has been used up. `assisted` says that links of chains which
+    the plan forgot are added, and an answer corrected that says something else than what was computed. `effects` are
+    the calls that a dry run did not make. `value` is the output as the Python type that was asked for.
     """
 
     meter: Meter = field(default_factory=lambda: Meter(Limits()))
@@ -47,7 +47,7 @@ class PlanningState:
     described: set[str] = field(default_factory=set[str])
     tools: dict[str, JSONObject] = field(default_factory=dict[str, JSONObject])
     any_writes: bool = True
-    follows: bool = False
+    assisted: bool = False
     taken: list[str] = field(default_factory=list[str])
     iterations: int = 0
     revisions: int = 0

@@ -51,13 +51,13 @@ def _computed(result: StepResult) -> str | None:
     return said(result.outputs) if result.kind == "compute" and result.outputs else None
 
 
-def with_substitutes(text: str, trace: Sequence[StepResult]) -> str:
-    """The answer, corrected where it says something else than what was computed, and with what was used in place of
-    something else added where it does not say so: nobody should have to guess.
+def with_substitutes(text: str, trace: Sequence[StepResult], *, correct: bool = False) -> str:
+    """The answer, with what was used in place of something else added where it does not say so: nobody should have to
+    guess. With `correct`, corrected before where it says something else than what was computed.
     """
     if not text:
         return text
-    text = agreeing(text, trace)
+    text = agreeing(text, trace) if correct else text
     found = [pair for result in trace for pair in _substitutes(result)]
     found += [pair for result in trace for pair in _unfound(result, trace)]
     missing = [fact for used, fact in found if used.casefold() not in text.casefold()]
