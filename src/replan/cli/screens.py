@@ -181,7 +181,12 @@ def _plan_lines(view: View, event: events.PlanCreated | events.PlanRevised) -> I
 
 
 def _step_lines(view: View, event: events.StepStart) -> Iterator[str]:
-    yield f"step {event.index + 1}: {one_line(event.description, 200)}"
+    yield f"step {_number(view, event.step_id)}: {one_line(event.description, 200)}"
+
+
+def _number(view: View, step_id: str) -> int:
+    """The place of a step among those that are shown: steps that run at once do not begin in that order."""
+    return 1 + view.steps.index(view.step(step_id))
 
 
 def _call_lines(view: View, event: events.StepToolCall) -> Iterator[str]:
@@ -194,9 +199,8 @@ def _result_lines(view: View, event: events.StepToolResult) -> Iterator[str]:
 
 
 def _complete_lines(view: View, event: events.StepComplete) -> Iterator[str]:
-    number = 1 + view.steps.index(view.step(event.step_id))
     word = "done" if event.ok else "blocked" if event.blocked else "failed"
-    yield f"step {number}: {word}, {duration(event.seconds)}: {one_line(event.summary, 160)}".rstrip(": ")
+    yield f"step {_number(view, event.step_id)}: {word}, {duration(event.seconds)}: {one_line(event.summary, 160)}".rstrip(": ")
 
 
 PLAIN: dict[type[events.Event], Callable[[View, Any], Iterator[str]]] = {

@@ -225,7 +225,8 @@ async def adopt(durable: Durable, state: PlanningState, output: JSONObject, *, g
     state.tools |= output.get("tools", {})
     state.assisted = output.get("assisted", False)
     for finding in state.findings:
-        await tell(durable, events.Log(run_id=durable.run_id, level="warning", message=finding["text"]))
+        level = "info" if finding["kind"] in ("unchecked", "unused") else "warning"
+        await tell(durable, events.Log(run_id=durable.run_id, level=level, message=finding["text"]))
     for text in state.price.get("exceeds", []):
         await tell(durable, events.Log(run_id=durable.run_id, level="warning", message=f"price: {text}"))
     if granted and state.grant:
