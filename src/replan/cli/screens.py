@@ -200,7 +200,8 @@ def _result_lines(view: View, event: events.StepToolResult) -> Iterator[str]:
 
 def _complete_lines(view: View, event: events.StepComplete) -> Iterator[str]:
     word = "done" if event.ok else "blocked" if event.blocked else "failed"
-    yield f"step {_number(view, event.step_id)}: {word}, {duration(event.seconds)}: {one_line(event.summary, 160)}".rstrip(": ")
+    number, summary = _number(view, event.step_id), one_line(event.summary, 160)
+    yield f"step {number}: {word}, {duration(event.seconds)}: {summary}".rstrip(": ")
 
 
 PLAIN: dict[type[events.Event], Callable[[View, Any], Iterator[str]]] = {
