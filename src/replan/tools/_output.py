@@ -30,9 +30,7 @@ def to_output(value: Any) -> ToolOutput:
     """
     match value:
         case ToolOutput():
-            return ToolOutput(
-                _parts(value.content), normalise(value.structured), value.is_error, value.outcome_unknown
-            )
+            return ToolOutput(_parts(value.content), normalise(value.structured), value.is_error, value.outcome_unknown)
         case None:
             return ToolOutput((Text(NOTHING),))
         case str() | Text() | Image() | Audio() | File() | bytes() | bytearray() | memoryview():
