@@ -8,6 +8,7 @@
     │   ├── RateLimited          429 after all retries; `retry_after` in seconds where the provider said it
     │   ├── Overloaded           5xx after all retries
     │   ├── ContextTooLong       the request is larger than the model's window
+    │   ├── ContentFiltered      the model refused, or the provider's filter stopped the reply
     │   ├── BadRequest           the provider refuses the request; carries its message
     │   ├── BadResponse          the provider's answer cannot be read (HTML, cut stream, not JSON)
     │   ├── ModelTimeout         no answer in time
@@ -34,6 +35,7 @@ __all__ = [
     "BadRequest",
     "BadResponse",
     "ConfigError",
+    "ContentFiltered",
     "ContextTooLong",
     "JournalBusy",
     "JournalError",
@@ -116,6 +118,13 @@ class Overloaded(ModelError):
 
 class ContextTooLong(ModelError):
     """The request does not fit into the model's context window."""
+
+
+class ContentFiltered(ModelError):
+    """The model refused, or the provider's content filter stopped the request or the reply.
+
+    A run ends as stopped then, with the refusal as its text; a `Fallback` can be told to move on.
+    """
 
 
 class BadRequest(ModelError):

@@ -40,11 +40,16 @@ class Text(Struct, frozen=True, tag="text"):
 
 
 class Thinking(Struct, frozen=True, tag="thinking", omit_defaults=True):
-    """A thought of the model. `signature` and `data` are the provider's own and go back to it unchanged."""
+    """A thought of the model, in the place where it had it.
+
+    `signature` and `data` are the provider's own and go back unchanged to the `model` (`provider:name`) that sent them,
+    and to no other. A thought without text carries only these; where a provider signs other parts of a reply, it
+    stands before the signed one.
+    """
 
     text: str
     signature: str | None = None
-    provider: str | None = None
+    model: str | None = None
     data: JSON = None
 
 

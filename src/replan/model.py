@@ -1,7 +1,7 @@
 """The model seam: one method, `Model.stream`, and what goes through it."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -9,9 +9,11 @@ from msgspec import Struct
 
 from .encoding import JSONObject
 from .messages import Assistant, Message
+from .settings import PromptCaching, Thinking, ThinkingLevel, ThinkingSetting
 from .usage import Usage
 
 __all__ = [
+    "CacheStyle",
     "CallDelta",
     "Conversation",
     "Delta",
@@ -22,26 +24,52 @@ __all__ = [
     "ModelRequest",
     "OutputSchema",
     "Retry",
+    "StageModel",
     "Stages",
+    "StructuredOutput",
     "TextDelta",
     "ThinkingDelta",
+    "ThinkingStyle",
+    "ToolChoice",
     "ToolSpec",
 ]
 
 FinishReason: TypeAlias = Literal["stop", "tool_calls", "length", "refusal", "content_filter"]
 ToolChoice: TypeAlias = Literal["auto", "required", "none"]
+StructuredOutput: TypeAlias = Literal["native", "tool", "prompted"]
+CacheStyle: TypeAlias = Literal["none", "automatic", "key", "marks"]
+ThinkingStyle: TypeAlias = Literal[
+    "none", "effort", "reasoning", "switch", "budget", "adaptive", "gemini-budget", "gemini-level"
+]
+"""How thinking is asked for: OpenAI's `reasoning_effort` and `reasoning`, DeepSeek's switch, Anthropic's budget and
+adaptive thinking, Gemini's budget and level.
+"""
 
 
-class ModelProfile(Struct, frozen=True):
-    """What a model can do, as far as a request must know it.
+class ModelProfile(Struct, frozen=True, kw_only=True):
+    """What a model can do and how it wants to be asked, as far as a request must know it.
 
-    `constrained` says that the model's output is held to a JSON schema token by token, so that a schema may also
-    restrict values.
+    `context_window` and `max_output_tokens` are tokens. `images`, `audio` and `files` (PDF) say what it reads in user
+    messages, `result_images` whether also in tool results. `structured_output` is how a JSON schema is put to it: as
+    its own feature, as a tool that it must call, or in words. `thinking` is how thinking is asked for (see
+    `replan.models.thinking`), `thinking_levels` what it takes where that is less than all; with
+    `forced_calls_while_thinking` false it refuses a forced tool call then. `sampling` says that it takes `temperature`
+    and `top_p`. `caching` is how it keeps prompts: not at all, by itself, by a key, or at marked places. `constrained`
+    says that its output is held to a JSON schema token by token, so that a schema may also restrict values.
     """
 
     context_window: int = 128_000
-    json_schema: bool = True
+    max_output_tokens: int | None = None
+    structured_output: StructuredOutput = "native"
     images: bool = False
+    audio: bool = False
+    files: bool = False
+    result_images: bool = False
+    thinking: ThinkingStyle = "none"
+    thinking_levels: tuple[ThinkingLevel, ...] = ()
+    forced_calls_while_thinking: bool = True
+    sampling: bool = True
+    caching: CacheStyle = "none"
     constrained: bool = False
 
 
@@ -75,7 +103,10 @@ class Conversation:
 
 
 class ModelRequest(Struct, frozen=True, kw_only=True):
-    """One model call. `options` are the provider's own and are merged into the request body last."""
+    """One model call. `options` are the provider's own and are merged into the request body last.
+
+    What is None is left to the model's own settings; False says no to them. `cache_key` tells requests with the same beginning.
+    """
 
     instructions: str = ""
     conversation: Conversation
@@ -84,6 +115,11 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     output: OutputSchema | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    thinking: Thinking | Literal[False] | None = None
+    prompt_caching: PromptCaching | Literal[False] | None = None
+    cache_key: str = ""
     options: JSONObject = msgspec.field(default_factory=dict[str, Any])
 
 
@@ -152,9 +188,29 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stages:
-    """A model for a stage, where it is not the agent's own. The replanner uses the planner's."""
+class StageModel:
+    """What one stage does otherwise than the agent: another model, other settings of it.
 
-    planner: str | Model | None = None
-    executor: str | Model | None = None
-    synthesizer: str | Model | None = None
+    `thinking` of a stage counts whenever it is given, False too; None leaves the agent's. `options` are merged over the
+    agent's. `base_url` and `api_key` are for a model on another provider, given as a string.
+    """
+
+    model: str | Model | None = None
+    thinking: ThinkingSetting = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    options: JSONObject = field(default_factory=dict[str, Any])
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """A model for a stage, where it is not the agent's own. The replanner uses the planner's model, and may think
+    otherwise.
+    """
+
+    planner: str | Model | StageModel | None = None
+    executor: str | Model | StageModel | None = None
+    replanner: StageModel | None = None
+    synthesizer: str | Model | StageModel | None = None

@@ -2,16 +2,29 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from .encoding import JSONObject
-from .errors import ConfigError
+from .errors import ConfigError, ModelError
 
-__all__ = ["Limits", "ModelSettings", "Planning", "ReplanTrigger", "Review", "StepKind", "ToolSelection"]
+__all__ = [
+    "Limits",
+    "ModelSettings",
+    "Planning",
+    "PromptCaching",
+    "ReplanTrigger",
+    "Review",
+    "StepKind",
+    "Thinking",
+    "ThinkingLevel",
+    "ThinkingSetting",
+    "ToolSelection",
+]
 
 ToolSelection: TypeAlias = Literal["all", "plan-narrowed"]
 StepKind: TypeAlias = Literal["direct", "bound", "open"]
 Review: TypeAlias = Literal["never", "writes", "always"]
+ThinkingLevel: TypeAlias = Literal["provider-default", "none", "minimal", "low", "medium", "high", "xhigh"]
 ReplanTrigger: TypeAlias = Literal["failure", "always"] | Callable[[Any], bool | Awaitable[bool]]
 
 
@@ -45,17 +58,108 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSettings:
-    """How models are called.
+class Thinking:
+    """How much a model is to think before it answers.
 
-    `timeout` is the seconds that a call may go without any sign of life; `options` go into the request body last.
+    `level` is turned into what the model takes (an effort, a budget); `provider-default` leaves that to the provider,
+    `none` asks for no thinking. `budget_tokens` is an exact budget where the model takes one, and then counts instead
+    of the level. `include_thoughts` asks for the thoughts, or their summary, in the reply.
+    """
+
+    level: ThinkingLevel = "medium"
+    budget_tokens: int | None = None
+    include_thoughts: bool = True
+
+    def __post_init__(self) -> None:
+        if self.level not in get_args(ThinkingLevel):
+            known = ", ".join(map(repr, get_args(ThinkingLevel)))
+            raise ConfigError(f"thinking level {self.level!r} is unknown; give one of {known}")
+        budget = self.budget_tokens
+        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
+            raise ConfigError(f"budget_tokens is {budget!r}; give a whole number of tokens, or leave it out")
+
+    @staticmethod
+    def of(setting: "ThinkingSetting") -> "Thinking | None":
+        """The value that a setting means: True is `medium`, False and None are None, nothing is asked for.
+
+        Raises `ConfigError` for anything that is no setting.
+        """
+        if setting is None or setting is False:
+            return None
+        if isinstance(setting, Thinking):
+            return setting
+        if setting is not True and not isinstance(setting, str):
+            raise ConfigError(f"thinking is {setting!r}; give True, False, a level such as 'high', or Thinking(...)")
+        return Thinking() if setting is True else Thinking(level=setting)
+
+
+ThinkingSetting: TypeAlias = bool | ThinkingLevel | Thinking | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCaching:
+    """How the beginning of a request, which stays the same from turn to turn, is kept by the provider.
+
+    `ttl` is how long, where the provider lets one choose. `key` groups requests with the same beginning where the
+    provider takes one; without it, it is made of the agent's name and the stage.
+    """
+
+    ttl: Literal["5m", "1h"] = "5m"
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.ttl not in ("5m", "1h"):
+            raise ConfigError(f"ttl is {self.ttl!r}; give '5m' or '1h'")
+
+    @staticmethod
+    def of(setting: "PromptCaching | bool") -> "PromptCaching | None":
+        """The value that a setting means: True is the default, False none. Raises `ConfigError` for anything else."""
+        if isinstance(setting, PromptCaching):
+            return setting
+        if not isinstance(setting, bool):
+            raise ConfigError(f"prompt_caching is {setting!r}; give True, False or PromptCaching(...)")
+        return PromptCaching() if setting else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """How models are called. None leaves a thing to the provider.
+
+    `max_output_tokens` caps a reply, thoughts included. `stop` are texts at which a reply ends. `options` go into the
+    request body last, over everything else.
+
+    `timeout` is the seconds that a call may go without any sign of life, `max_seconds` what it may take altogether,
+    retries included. A failed call is repeated up to `max_retries` times where that can help (or `retry_if` says so of
+    the error), after a random wait of up to `retry_delay * 2**n` and at most `retry_max_delay` seconds, or what the
+    provider asks for.
+
+    `max_concurrent_calls` and `max_calls_per_minute` hold for a model in the whole process, whichever agents use it;
+    of several settings the strictest counts.
     """
 
     max_output_tokens: int | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] = ()
+    thinking: ThinkingSetting = None
+    prompt_caching: bool | PromptCaching = True
     timeout: float = 120.0
+    max_seconds: float | None = None
     max_retries: int = 3
+    retry_delay: float = 0.5
+    retry_max_delay: float = 8.0
+    retry_if: Callable[[ModelError], bool] | None = None
+    max_concurrent_calls: int | None = None
+    max_calls_per_minute: int | None = None
     options: JSONObject = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        Thinking.of(self.thinking)
+        PromptCaching.of(self.prompt_caching)
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int | float) or value < least):
+                raise ConfigError(f"model setting {name!r} is {value!r}; give a number of at least {least}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,3 +205,13 @@ class Planning:
 
 
 _STEP_KINDS = frozenset(["direct", "bound", "open"])
+_LEAST = {
+    "max_output_tokens": 1,
+    "timeout": 0,
+    "max_seconds": 0,
+    "max_retries": 0,
+    "retry_delay": 0,
+    "retry_max_delay": 0,
+    "max_concurrent_calls": 1,
+    "max_calls_per_minute": 1,
+}
