@@ -35,7 +35,7 @@ MESSAGES = [
     Assistant(()),
     Assistant(
         (
-            Thinking("hm", signature="s", provider="anthropic", data={"k": [1, None]}),
+            Thinking("hm", signature="s", model="anthropic:claude", data={"k": [1, None]}),
             Text("I call "),
             ToolCall("c1", "search", {"q": "x", "n": [1.5]}),
             ToolCall("c2", "search", {}, raw="{"),

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 from .agent import Agent
 from .errors import ReplanError
-from .messages import Message, user
-from .model import Model, Stages
+from .messages import Audio, File, Image, Message, attachment, user
+from .model import Model, StageModel, Stages
 from .run import Run, RunResult, current_run
-from .settings import Limits, ModelSettings, Planning
+from .settings import Limits, ModelSettings, Planning, PromptCaching, Thinking
 from .tool import Tool, ToolContext, ToolError
 from .tools import tool
 from .usage import Usage
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "Audio",
+    "File",
+    "Image",
     "Limits",
     "Message",
     "Model",
@@ -29,17 +32,21 @@ __all__ = [
     "Planning",
     "PlanningAgent",
     "PlanningResult",
+    "PromptCaching",
     "ReplanError",
     "Run",
     "RunResult",
+    "StageModel",
     "Stages",
     "Step",
     "StepResult",
+    "Thinking",
     "Tool",
     "ToolContext",
     "ToolError",
     "Usage",
     "__version__",
+    "attachment",
     "current_run",
     "tool",
     "user",

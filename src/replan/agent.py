@@ -102,9 +102,9 @@ class Agent(BaseAgent[RunResult[OutputT]]):
             schema=typed.schema if typed else None,
             read=(lambda args, text: typed.read(text)) if typed else None,
             settings=self._settings,
-            watch=text_watch(events.FinalTextDelta, events.FinalReasoningDelta),
+            watch=text_watch(events.FinalTextDelta, events.FinalReasoningDelta, typed.partial if typed else None),
         )
         return {"executor": stage}, {}
 
     def _result(self, run_id: str, state: loop.AgentState, status: RunStatus) -> RunResult[OutputT]:
-        return RunResult(**common_fields(run_id, state, status))
+        return RunResult(**common_fields(run_id, state, status, self._settings))

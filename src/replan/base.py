@@ -17,10 +17,11 @@ from .effects import Services, Stage
 from .encoding import JSON, JSONObject, clean_text, normalise
 from .errors import ConfigError
 from .journal import InboxItem, Journal, LocalRun, RunStatus, Wiring, check_run_id, open_journal
-from .messages import Message, repaired, to_json
+from .messages import Content, Message, part_json, repaired, to_json
 from .model import Model
 from .output import TypedOutput
 from .run import EventHandler, Launch, Run, RunResult, StepStartHandler
+from .settings import ModelSettings
 from .tool import ToolInfo
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class BaseAgent(Generic[ResultT]):
         goal: str,
         *,
         history: Sequence[Message] = (),
+        attachments: Sequence[Content] = (),
         deps: Any = None,
         run_id: str | None = None,
         meta: JSONObject | None = None,
@@ -96,11 +98,12 @@ class BaseAgent(Generic[ResultT]):
     ) -> Run[ResultT]:
         """Start a run and return its handle: events, `result()`, `cancel()`. Needs a running event loop.
 
-        `history` are messages of earlier runs (`result.messages`); it is not changed. `deps` is handed to tools in
-        their context. `meta` is stored with the run in the journal. `on_event` is called besides the agent's own.
-        Raises `ConfigError` for an empty goal or an impossible run id.
+        `history` are messages of earlier runs (`result.messages`); it is not changed. `attachments` are images, sounds
+        and files that belong to the goal (`replan.attachment(path)` makes one); a model that cannot take one is told
+        what it is. `deps` is handed to tools in their context. `meta` is stored with the run in the journal. `on_event`
+        is called besides the agent's own. Raises `ConfigError` for an empty goal or an impossible run id.
         """
-        return self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=True)
+        return self._start(goal, history, attachments, deps, run_id, meta, on_event, on_step_start, collect=True)
 
     stream = start
 
@@ -109,6 +112,7 @@ class BaseAgent(Generic[ResultT]):
         goal: str,
         *,
         history: Sequence[Message] = (),
+        attachments: Sequence[Content] = (),
         deps: Any = None,
         run_id: str | None = None,
         meta: JSONObject | None = None,
@@ -119,9 +123,16 @@ class BaseAgent(Generic[ResultT]):
 
         Arguments as for `start`. Cancelling the calling task cancels the run.
         """
-        return await self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=False)
+        return await self._start(goal, history, attachments, deps, run_id, meta, on_event, on_step_start, collect=False)
 
-    def run_sync(self, goal: str, *, history: Sequence[Message] = (), deps: Any = None) -> ResultT:
+    def run_sync(
+        self,
+        goal: str,
+        *,
+        history: Sequence[Message] = (),
+        attachments: Sequence[Content] = (),
+        deps: Any = None,
+    ) -> ResultT:
         """`run` for code that is not async; works inside a running event loop too, which it holds up.
 
         Connections are made and closed for this one run.
@@ -129,7 +140,7 @@ class BaseAgent(Generic[ResultT]):
 
         async def whole() -> ResultT:
             async with self._copy() as agent:
-                return await agent.run(goal, history=history, deps=deps)
+                return await agent.run(goal, history=history, attachments=attachments, deps=deps)
 
         return _run_to_end(whole)
 
@@ -165,6 +176,7 @@ class BaseAgent(Generic[ResultT]):
         self,
         goal: str,
         history: Sequence[Message],
+        attachments: Sequence[Content],
         deps: Any,
         run_id: str | None,
         meta: JSONObject | None,
@@ -174,12 +186,13 @@ class BaseAgent(Generic[ResultT]):
         collect: bool,
         **task_options: JSON,
     ) -> Run[ResultT]:
-        _check_input(goal, history)
+        _check_input(goal, history, attachments)
         ident = _new_run_id() if run_id is None else check_run_id(run_id)
         task = {
             "agent": self.name,
             "goal": clean_text(goal),
             "history": normalise([to_json(message) for message in repaired(history)]),
+            **({"attachments": [part_json(part) for part in attachments]} if attachments else {}),
             **self._task(),
             **task_options,
         }
@@ -257,7 +270,9 @@ class BaseAgent(Generic[ResultT]):
     async def _services(self, sandbox: Sandbox, deps: Any) -> Services:
         toolbox = await self._connections.toolbox()
         stages, functions = await self._parts(await self._connections.infos())
-        return Services(stages=stages, toolbox=toolbox, sandbox=sandbox.path, deps=deps, functions=functions)
+        return Services(
+            stages=stages, toolbox=toolbox, sandbox=sandbox.path, deps=deps, functions=functions, client=self.name
+        )
 
     def _open_journal(self) -> Journal:
         self._connections.check_open()
@@ -343,9 +358,10 @@ def typed_value(typed: TypedOutput | None, output: JSON) -> Any:
         ) from None
 
 
-def common_fields(run_id: str, state: Any, status: RunStatus) -> dict[str, Any]:
+def common_fields(run_id: str, state: Any, status: RunStatus, settings: ModelSettings) -> dict[str, Any]:
     """What every result has, from the state of a run."""
     return {
+        "cost_estimator": settings.cost_estimator,
         "run_id": run_id,
         "status": status,
         "text": state.text,
@@ -358,7 +374,7 @@ def common_fields(run_id: str, state: Any, status: RunStatus) -> dict[str, Any]:
     }
 
 
-def _check_input(goal: Any, history: Sequence[Any]) -> None:
+def _check_input(goal: Any, history: Sequence[Any], attachments: Sequence[Any]) -> None:
     """Callers without a type checker pass other things too. Raises `ConfigError`."""
     if not isinstance(goal, str):
         raise ConfigError(f"the goal is {goal!r}; say in a text what the agent is to do")
@@ -367,6 +383,9 @@ def _check_input(goal: Any, history: Sequence[Any]) -> None:
     for message in history:
         if not isinstance(message, Message):
             raise ConfigError(f"{message!r} in history is no message; give `result.messages`, or user('...')")
+    for part in attachments:
+        if not isinstance(part, Content):
+            raise ConfigError(f"{part!r} in attachments is none; give an Image, Audio, File or attachment(path)")
 
 
 def _both(first: EventHandler | None, second: EventHandler | None) -> EventHandler | None:

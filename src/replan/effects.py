@@ -22,8 +22,8 @@ from .encoding import JSON, JSONObject, clean_text, encode, normalise
 from .messages import Assistant, Content, Message, Text, ToolCall, ToolResult, from_json, to_json
 from .model import Conversation, Delta, Done, Model, ModelRequest, OutputSchema, Retry, TextDelta, ToolSpec
 from .model import ThinkingDelta as ModelThinkingDelta
-from .output import OutputProblem
-from .settings import ModelSettings
+from .output import OutputProblem, PartialJson
+from .settings import ModelSettings, Thinking
 from .tool import InvalidArguments, Tool, ToolContext, ToolError, ToolInfo, ToolOutput
 from .tools import Toolbox, prepare, unknown_tool_text
 
@@ -66,8 +66,8 @@ class Stage:
     settings: ModelSettings = field(default_factory=ModelSettings)
     watch: Callable[[str, str | None], Watch] | None = None
 
-    def request(self, args: JSONObject, conversation: Conversation) -> ModelRequest:
-        """The model request for the arguments of a model effect."""
+    def request(self, args: JSONObject, conversation: Conversation, client: str = "") -> ModelRequest:
+        """The model request for the arguments of a model effect. `client` names the agent, for keys of caches."""
         tools = self.offered(args)
         schema = self.schema(args) if callable(self.schema) else self.schema
         return ModelRequest(
@@ -75,9 +75,8 @@ class Stage:
             conversation=conversation,
             tools=_specs(tools),
             output=schema,
-            max_output_tokens=self.settings.max_output_tokens,
-            temperature=self.settings.temperature,
-            options=self.settings.options,
+            cache_key=f"{client}:{args['stage']}" if client else "",
+            **_asked(self.settings),
         )
 
     def offered(self, args: JSONObject) -> tuple[ToolInfo, ...]:
@@ -89,6 +88,20 @@ class Stage:
         if avoid and self.model.profile.constrained:
             return tuple(t for t in tools if t.name not in avoid) or tools
         return tools
+
+
+def _asked(settings: ModelSettings) -> JSONObject:
+    """What a request says of the settings; what is left open is the model's own."""
+    caching, thinking = settings.prompt_caching, settings.thinking
+    return {
+        "max_output_tokens": settings.max_output_tokens,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "stop": settings.stop,
+        "thinking": thinking if thinking is False else Thinking.of(thinking),
+        "prompt_caching": None if caching is True else caching,
+        "options": settings.options,
+    }
 
 
 _spec_cache: dict[tuple[int, ...], tuple[tuple[ToolInfo, ...], tuple[ToolSpec, ...]]] = {}
@@ -108,7 +121,7 @@ def _specs(infos: tuple[ToolInfo, ...]) -> tuple[ToolSpec, ...]:
 class Services:
     """The live things of one run in one process: what `StepContext.services` holds.
 
-    `functions` are the user's own, by what they are for.
+    `functions` are the user's own, by what they are for. `client` is the agent's name.
     """
 
     stages: dict[str, Stage]
@@ -118,6 +131,7 @@ class Services:
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("replan"))
     conversations: dict[str, Conversation] = field(default_factory=dict[str, Conversation])
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])
+    client: str = ""
 
 
 @durable_step("model")
@@ -131,7 +145,7 @@ async def call_model(ctx: StepContext, args: JSONObject) -> JSONObject:
     services: Services = ctx.services
     stage = services.stages[args["stage"]]
     conversation = await _conversation(ctx, args["after"], args["add"])
-    done = await _stream(ctx, stage, args, stage.request(args, conversation))
+    done = await _stream(ctx, stage, args, stage.request(args, conversation, services.client))
     message = _with_own_ids(done.message, ctx.idempotency_key)
     conversation.messages.append(message)
     services.conversations[ctx.key] = conversation
@@ -139,7 +153,7 @@ async def call_model(ctx: StepContext, args: JSONObject) -> JSONObject:
         "message": to_json(message),
         "usage": msgspec.to_builtins(done.usage),
         "finish": done.finish,
-        "model": stage.model.name,
+        "model": done.model or stage.model.name,
         "phase": stage.phase,
     }
     if calls := message.calls:
@@ -369,16 +383,25 @@ def _with_own_ids(message: Assistant, key: str) -> Assistant:
 
 
 def text_watch(
-    text: Callable[..., events.Event] | None, thinking: Callable[..., events.Event] | None
+    text: Callable[..., events.Event] | None,
+    thinking: Callable[..., events.Event] | None,
+    partial: Callable[[], PartialJson] | None = None,
 ) -> Callable[[str, str | None], Watch]:
-    """A `Stage.watch` that gives one event for each piece of text and of thought."""
+    """A `Stage.watch` that gives one event for each piece of text and of thought, and with `partial` the output as
+    far as it has come.
+    """
 
     def start(run_id: str, step_id: str | None) -> Watch:
         more = {} if text is events.FinalTextDelta else {"step_id": step_id}
+        reader = partial() if partial else None
 
         def watch(delta: Delta) -> Iterable[events.Event]:
             if type(delta) is TextDelta and text:
-                return (text(run_id=run_id, delta=delta.text, **more),)
+                piece = text(run_id=run_id, delta=delta.text, **more)
+                output = reader.feed(delta.text) if reader else None
+                return (piece,) if output is None else (piece, events.FinalOutputDelta(run_id=run_id, output=output))
+            if type(delta) is Retry and reader:
+                reader.restart()
             if type(delta) is ModelThinkingDelta and thinking:
                 return (thinking(run_id=run_id, delta=delta.text, **more),)
             return ()

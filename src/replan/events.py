@@ -19,6 +19,7 @@ __all__ = [
     "Error",
     "Event",
     "Final",
+    "FinalOutputDelta",
     "FinalReasoningDelta",
     "FinalTextDelta",
     "Level",
@@ -212,6 +213,13 @@ class FinalTextDelta(Event, frozen=True, kw_only=True, tag="final.text-delta"):
     delta: str
 
 
+class FinalOutputDelta(Event, frozen=True, kw_only=True, tag="final.output-delta"):
+    """*Live.* The output as far as it has been written: not validated, its last text may be cut."""
+
+    live = True
+    output: JSON
+
+
 class FinalReasoningDelta(Event, frozen=True, kw_only=True, tag="final.reasoning-delta"):
     """*Live.* A piece of the thoughts behind the answer."""
 
@@ -227,7 +235,7 @@ class Final(Event, frozen=True, kw_only=True, tag="final"):
 
 
 class UsageReported(Event, frozen=True, kw_only=True, tag="usage"):
-    """What one model call used."""
+    """What one model call used. What it cost is `replan.prices.estimated_price(event.model, event.usage)`."""
 
     phase: Phase
     model: str
@@ -278,6 +286,7 @@ AnyEvent: TypeAlias = (
     | RevisionsExceeded
     | BudgetExceeded
     | FinalTextDelta
+    | FinalOutputDelta
     | FinalReasoningDelta
     | Final
     | UsageReported

@@ -18,7 +18,7 @@ from .durable import Cancelled, Completed, Completion, Durable, Failed, InDoubt
 from .encoding import JSON, JSONObject
 from .errors import AuthError, ConfigError, JournalError, ReplanError, RunFailed
 from .limits import Meter
-from .messages import to_json, user
+from .messages import asked, to_json, user
 from .settings import Limits
 
 __all__ = ["AgentState", "End", "Talk", "advance", "attempt", "begin", "converse", "run", "tell_excess"]
@@ -297,12 +297,12 @@ class AgentState:
 async def run(durable: Durable, task: JSONObject, state: AgentState) -> None:
     """The plain agent's program.
 
-    `task` holds `agent`, `goal`, `history` and `limits`; what comes of it is in `state`.
+    `task` holds `agent`, `goal`, `history` and `limits`, and may hold `attachments`; what comes of it is in `state`.
     """
     await tell(durable, events.RunStart(run_id=durable.run_id, goal=task["goal"], agent=task["agent"]))
     state.meter.limits = Limits(**task["limits"])
     talk = state.talk = Talk("executor", "t", max_turns=state.meter.limits.max_turns)
-    talk.say(*task["history"], to_json(user(task["goal"])))
+    talk.say(*task["history"], asked(task["goal"], task.get("attachments", ())))
     await converse(durable, talk, state.meter)
     state.text, state.output = talk.text, talk.output
     if talk.ended == "invalid-output":

@@ -5,6 +5,7 @@ by exactly one `ToolResult`, in the order of the calls, before the next message 
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
@@ -16,6 +17,7 @@ from .encoding import JSON, JSONObject
 __all__ = [
     "Assistant",
     "Audio",
+    "Content",
     "File",
     "Image",
     "Message",
@@ -26,7 +28,10 @@ __all__ = [
     "ToolCall",
     "ToolResult",
     "User",
+    "asked",
+    "attachment",
     "from_json",
+    "part_json",
     "repaired",
     "to_json",
     "user",
@@ -150,9 +155,37 @@ class ToolResult(Struct, frozen=True, tag_field="role", tag="tool", omit_default
 Message: TypeAlias = User | Assistant | ToolResult
 
 
-def user(text: str) -> User:
-    """A user message of one text."""
-    return User((Text(text),))
+def user(text: str, *parts: Content) -> User:
+    """A user message of a text, and of images, sounds and files behind it."""
+    return User((Text(text), *parts))
+
+
+def attachment(path: str | Path) -> Content:
+    """The file as a part of a message: an image, a sound, or a file, by the type that its name tells.
+
+    Raises `OSError` where it cannot be read.
+    """
+    import mimetypes
+
+    path = Path(path)
+    mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    match mime.partition("/")[0]:
+        case "image":
+            return Image(mime, path.read_bytes())
+        case "audio":
+            return Audio(mime, path.read_bytes())
+        case _:
+            return File(mime, path.name, path.read_bytes())
+
+
+def asked(text: str, parts: Iterable[JSONObject]) -> JSONObject:
+    """`to_json` of a user message of a text and of parts that are JSON already."""
+    return {"role": "user", "content": [{"type": "text", "text": text}, *parts]}
+
+
+def part_json(part: Content) -> JSONObject:
+    """The part as plain JSON (bytes as base64)."""
+    return msgspec.to_builtins(part)
 
 
 def to_json(message: Message) -> JSONObject:

@@ -105,7 +105,8 @@ class Conversation:
 class ModelRequest(Struct, frozen=True, kw_only=True):
     """One model call. `options` are the provider's own and are merged into the request body last.
 
-    What is None is left to the model's own settings; False says no to them. `cache_key` tells requests with the same beginning.
+    What is None is left to the model's own settings; False says no to them. `cache_key` tells requests with the same
+    beginning.
     """
 
     instructions: str = ""
@@ -151,11 +152,15 @@ class Retry(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """The end of the stream and the whole reply; nothing follows. `message` may be empty where `finish` says why."""
+    """The end of the stream and the whole reply; nothing follows. `message` may be empty where `finish` says why.
+
+    `model` is the `provider:name` that gave the reply where it is not the one that was asked.
+    """
 
     message: Assistant
     usage: Usage
     finish: FinishReason
+    model: str | None = None
 
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | CallDelta | Retry | Done

@@ -15,9 +15,8 @@ from .connections import ToolLike
 from .encoding import JSON, JSONObject, normalise
 from .errors import RunFailed
 from .journal import InboxItem, Journal, LocalRun, RunStatus, ToolHistory
-from .messages import Message
+from .messages import Content, Message
 from .model import Model, Stages
-from .models import default_model, resolve
 from .output import TypedOutput
 from .planning import Plan, StepResult
 from .planning import loop as planning_loop
@@ -26,6 +25,7 @@ from .planning.stages import planning_parts
 from .planning.state import PlanningState
 from .run import EventHandler, Run, RunResult, StepStartHandler
 from .settings import Limits, ModelSettings, Planning
+from .stage_models import resolve_stages
 from .tool import ToolInfo
 from .usage import Usage
 
@@ -78,7 +78,7 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
     Arguments as for `Agent`; besides:
 
     Args:
-        models: other models for single stages; the replanner uses the planner's.
+        models: other models and settings for single stages; the replanner uses the planner's model.
         planning: how a plan is followed.
         system_prompt: added to the instructions of all stages.
     """
@@ -106,8 +106,8 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
     ) -> None:
         tools = tuple(tools)
         self._arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
-        self._stage_models = _resolve_stages(model, models, settings)
-        self._system_prompt, self._limits, self._planning, self._settings = system_prompt, limits, planning, settings
+        self._stages = resolve_stages(model, models, settings)
+        self._system_prompt, self._limits, self._planning = system_prompt, limits, planning
         self._typed = TypedOutput(output_type) if output_type is not None else None
         super().__init__(
             tools=tools,
@@ -125,6 +125,7 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
         goal: str,
         *,
         history: Sequence[Message] = (),
+        attachments: Sequence[Content] = (),
         deps: Any = None,
         run_id: str | None = None,
         meta: JSONObject | None = None,
@@ -140,7 +141,9 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
         `result.effects` says which would have been.
         """
         options = {"plan": _plan_json(plan), "dry_run": dry_run}
-        return self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=True, **options)
+        return self._start(
+            goal, history, attachments, deps, run_id, meta, on_event, on_step_start, collect=True, **options
+        )
 
     stream = start
 
@@ -149,6 +152,7 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
         goal: str,
         *,
         history: Sequence[Message] = (),
+        attachments: Sequence[Content] = (),
         deps: Any = None,
         run_id: str | None = None,
         meta: JSONObject | None = None,
@@ -159,17 +163,25 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
     ) -> PlanningResult[OutputT]:
         """Run to the end and return the result. Arguments as for `start`."""
         options = {"plan": _plan_json(plan), "dry_run": dry_run}
-        return await self._start(goal, history, deps, run_id, meta, on_event, on_step_start, collect=False, **options)
+        return await self._start(
+            goal, history, attachments, deps, run_id, meta, on_event, on_step_start, collect=False, **options
+        )
 
     async def plan(
-        self, goal: str, *, history: Sequence[Message] = (), plan: Plan | JSONObject | None = None, deps: Any = None
+        self,
+        goal: str,
+        *,
+        history: Sequence[Message] = (),
+        attachments: Sequence[Content] = (),
+        plan: Plan | JSONObject | None = None,
+        deps: Any = None,
     ) -> PlanPreview:
         """The plan for a goal, checked and priced, and not run. With `plan`: that one, checked and priced.
 
         Raises `RunFailed` where the planner refuses, and what `run` raises.
         """
         options = {"plan": _plan_json(plan), "only_plan": True}
-        result = await self._start(goal, history, deps, None, None, None, None, collect=False, **options)
+        result = await self._start(goal, history, attachments, deps, None, None, None, None, collect=False, **options)
         if result.plan is None:
             raise RunFailed(f"there is no plan: {result.stop_reason}{': ' if result.text else ''}{result.text}")
         return PlanPreview(goal, result.plan, result.findings, result.price, result.origins, result.usage)
@@ -178,9 +190,7 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
         return PlanningAgent(**self._arguments)
 
     def _models(self) -> Iterable[Model]:
-        given: Stages = self._arguments["models"]
-        foreign = (self._arguments["model"], given.planner, given.executor, given.synthesizer)
-        return [model for model in set(self._stage_models.values()) if not any(model is other for other in foreign)]
+        return {id(call.model): call.model for call in self._stages.values() if call.own}.values()
 
     def _task(self) -> JSONObject:
         planning, trigger = self._planning, self._planning.replan_after
@@ -209,10 +219,10 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
     async def _parts(self, tools: tuple[ToolInfo, ...]) -> Parts:
         history = await _tool_history(self._open_journal(), [info.name for info in tools])
         return planning_parts(
-            self._stage_models,
+            {name: call.model for name, call in self._stages.items()},
             tools,
             self._system_prompt,
-            self._settings,
+            {name: call.settings for name, call in self._stages.items()},
             self._planning,
             self._limits,
             output=self._typed,
@@ -222,7 +232,7 @@ class PlanningAgent(BaseAgent[PlanningResult[OutputT]]):
 
     def _result(self, run_id: str, state: PlanningState, status: RunStatus) -> PlanningResult[OutputT]:
         return PlanningResult(
-            **common_fields(run_id, state, status),
+            **common_fields(run_id, state, status, self._arguments["settings"]),
             plan=state.plan,
             trace=tuple(state.trace),
             iterations=state.iterations,
@@ -250,24 +260,3 @@ async def _ask(function: Callable[[InboxItem], Any], item: InboxItem) -> JSON:
 
 def _plan_json(plan: Plan | JSONObject | None) -> JSON:
     return plan_json(plan) if isinstance(plan, Plan) else normalise(plan)
-
-
-def _resolve_stages(model: str | Model | None, stages: Stages, settings: ModelSettings) -> Mapping[str, Model]:
-    """A model for each stage; the same string gives the same object."""
-    known: dict[str, Model] = {}
-
-    def get(wanted: str | Model | None) -> Model:
-        if isinstance(wanted, str):
-            return known.setdefault(wanted, resolve(wanted, settings=settings))
-        return resolve(wanted, settings=settings) if wanted is not None else get_default()
-
-    def get_default() -> Model:
-        if "" not in known:
-            known[""] = get(model) if model is not None else resolve(default_model(), settings=settings)
-        return known[""]
-
-    return {
-        "planner": get(stages.planner),
-        "executor": get(stages.executor),
-        "synthesizer": get(stages.synthesizer),
-    }

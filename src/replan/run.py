@@ -21,7 +21,7 @@ from .journal import InboxItem, LocalRun, Paused, RunStatus, Wiring
 from .limits import Meter
 from .messages import Message
 from .messages import from_json as message_from_json
-from .prices import price
+from .prices import CostEstimator, estimated_price
 from .usage import Usage
 
 __all__ = ["EventHandler", "Run", "RunResult", "StepStartHandler", "current_run"]
@@ -63,6 +63,7 @@ class RunResult(Generic[OutputT]):
     usage_by_model: dict[str, Usage] = field(default_factory=dict[str, Usage])
     tool_calls: int = 0
     raw_messages: list[JSONObject] = field(default_factory=list[JSONObject], repr=False)
+    cost_estimator: CostEstimator | None = field(default=None, repr=False, compare=False)
 
     @property
     def messages(self) -> list[Message]:
@@ -72,7 +73,7 @@ class RunResult(Generic[OutputT]):
     @property
     def cost(self) -> Decimal | None:
         """What the run cost, in US dollars; None where a price is not known."""
-        prices = [price(model, usage) for model, usage in self.usage_by_model.items()]
+        prices = [estimated_price(model, usage, self.cost_estimator) for model, usage in self.usage_by_model.items()]
         known = [amount for amount in prices if amount is not None]
         return sum(known, Decimal(0)) if len(known) == len(prices) else None
 

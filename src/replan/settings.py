@@ -2,10 +2,12 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal, TypeAlias, get_args
 
 from .encoding import JSONObject
 from .errors import ConfigError, ModelError
+from .usage import Usage
 
 __all__ = [
     "Limits",
@@ -135,6 +137,9 @@ class ModelSettings:
 
     `max_concurrent_calls` and `max_calls_per_minute` hold for a model in the whole process, whichever agents use it;
     of several settings the strictest counts.
+
+    `cost_estimator` gives the US dollars for the tokens of a model (`provider:name`), or None to leave it to the table
+    of prices.
     """
 
     max_output_tokens: int | None = None
@@ -151,6 +156,7 @@ class ModelSettings:
     retry_if: Callable[[ModelError], bool] | None = None
     max_concurrent_calls: int | None = None
     max_calls_per_minute: int | None = None
+    cost_estimator: Callable[[str, Usage], Decimal | float | None] | None = None
     options: JSONObject = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:

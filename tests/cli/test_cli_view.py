@@ -27,6 +27,7 @@ FIELDS = {
     events.BudgetExceeded: {"kind": "total", "tokens": 2, "cap": 1},
     events.FinalTextDelta: {"delta": "x"},
     events.FinalReasoningDelta: {"delta": "x"},
+    events.FinalOutputDelta: {"output": {}},
     events.Final: {"text": "x"},
     events.UsageReported: {"phase": "plan", "model": "m", "usage": Usage(1)},
     events.Retry: {"phase": "execute", "step_id": "a", "attempt": 1, "error": "e", "delay": 1.0},

@@ -1,13 +1,14 @@
 """What the tests of model wires share."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
 
 from replan.messages import user
-from replan.model import Conversation, Delta, Done, Model, ModelRequest
-from replan.models.openai_chat import OpenAIChat
+from replan.model import Conversation, Delta, Done, Model, ModelProfile, ModelRequest
+from replan.models.chat import ChatWire
 from replan.models.retry import Backoff
+from replan.models.wire import Endpoint, HttpModel, StaticAuth
 from replan.settings import ModelSettings
 from replan.testing import ScriptedServer
 
@@ -21,17 +22,34 @@ def waits() -> list[float]:
 
 
 @pytest.fixture
-def chat(waits: list[float]) -> Callable[..., OpenAIChat]:
+def chat(waits: list[float]) -> Callable[..., HttpModel]:
     """Make a model that talks to a scripted server; its retries do not wait."""
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    def make(server: ScriptedServer, *, retries: int = 2, timeout: float = 5.0, **options: object) -> OpenAIChat:
+    def make(
+        server: ScriptedServer,
+        *,
+        retries: int = 2,
+        timeout: float = 5.0,
+        api_key: str = "sk-very-secret",
+        provider: str = "test",
+        profile: ModelProfile | None = None,
+        settings: ModelSettings | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> HttpModel:
+        endpoint = Endpoint(
+            provider=provider,
+            model="m",
+            base_url=server.base_url,
+            auth=StaticAuth({"Authorization": f"Bearer {api_key}"}, (api_key,)) if api_key else StaticAuth(),
+            headers=headers or {},
+            settings=settings or ModelSettings(timeout=timeout),
+            profile=profile or ModelProfile(images=True),
+        )
         backoff = Backoff(max_retries=retries, sleep=sleep, chance=lambda: 1.0)
-        settings = options.pop("settings", ModelSettings(timeout=timeout))
-        defaults = {"api_key": "sk-very-secret", "provider": "test", "settings": settings, "backoff": backoff}
-        return OpenAIChat("m", base_url=server.base_url, **{**defaults, **options})  # type: ignore[arg-type]
+        return HttpModel(endpoint, ChatWire(endpoint), backoff=backoff)
 
     return make
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from replan.models.chat_calls import CallAssembler, parse_arguments
+from replan.models.arguments import parse_arguments
+from replan.models.chat.calls import CallAssembler
 
 A, B = ("a", "look", '{"key":"x"}'), ("b", "send", '{"to":"y"}')
 Piece = tuple[int | None, str, str, str]

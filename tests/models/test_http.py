@@ -107,12 +107,12 @@ SCRIPT = """
 import asyncio
 from replan.messages import user
 from replan.model import Conversation, ModelRequest
-from replan.models.openai_chat import OpenAIChat
+from replan.models import resolve
 from replan.testing import ScriptedServer
 
 async def main():
     async with ScriptedServer(otherwise="hello") as server:
-        model = OpenAIChat("m", base_url=server.base_url)
+        model = resolve("openai-compatible:m", base_url=server.base_url)
         async for delta in model.stream(ModelRequest(conversation=Conversation([user("x")]))):
             pass
     print(delta.message.text)
@@ -137,6 +137,6 @@ def test_the_end_of_a_loop_leaves_nothing_open(ending: str):
 
 
 def test_the_wire_is_imported_without_the_http_library():
-    code = "import sys, replan.models, replan.models.openai_chat; print('aiohttp' in sys.modules)"
+    code = "import sys, replan.models, replan.models.chat; print('aiohttp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]

@@ -114,7 +114,7 @@ async def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatc
 )
 def test_what_is_known_of_openais_models(name: str, window: int, schema: bool):
     profile = resolve(f"openai:{name}", api_key="k").profile
-    assert (profile.context_window, profile.json_schema) == (window, schema)
+    assert (profile.context_window, profile.structured_output == "native") == (window, schema)
 
 
 def test_the_default_model(monkeypatch: pytest.MonkeyPatch):

@@ -246,6 +246,10 @@ def _final(view: View, event: events.Final) -> None:
     view.final, view.answer, view.thinking = event.text, "", ""
 
 
+def _nothing(view: View, event: events.FinalOutputDelta) -> None:
+    """Nothing: the text of it is shown."""
+
+
 def _usage(view: View, event: events.UsageReported) -> None:
     view.draft_over = view.drafted
     view.usage[event.model] = view.usage.get(event.model, Usage()) + event.usage
@@ -291,6 +295,7 @@ TAKEN: dict[type[events.Event], Callable[[View, Any], None]] = {
     events.RevisionsExceeded: _revisions,
     events.BudgetExceeded: _budget,
     events.FinalTextDelta: _answer_delta,
+    events.FinalOutputDelta: _nothing,
     events.FinalReasoningDelta: _thinking_delta,
     events.Final: _final,
     events.UsageReported: _usage,

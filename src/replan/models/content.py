@@ -8,9 +8,10 @@ from urllib.parse import unquote_to_bytes
 
 from replan.messages import Audio, Content, File, Image, Text
 
-__all__ = ["Loaded", "base64_text", "data_url", "described", "loaded"]
+__all__ = ["Loaded", "base64_text", "data_url", "described", "loaded", "written"]
 
 _KINDS: dict[type[Image | Audio | File], str] = {Image: "image", Audio: "audio", File: "file"}
+_WRITTEN = frozenset(["application/json", "application/xml", "application/yaml", "application/x-yaml"])
 
 
 class Loaded(NamedTuple):
@@ -43,6 +44,17 @@ def described(part: Content) -> str:
     size = f", {len(part.data)} bytes" if part.data is not None else ""
     place = f" at {part.url}" if part.url and not part.url.startswith("data:") else ""
     return f"[{_KINDS[type(part)]}{name} of type {part.mime}{size}{place}, not shown]"
+
+
+def written(part: File) -> str | None:
+    """The text of a file that is one, under its name; None where it is none or cannot be read."""
+    if not part.mime.startswith("text/") and part.mime not in _WRITTEN:
+        return None
+    found = loaded(part)
+    if found is None or found.data is None:
+        return None
+    text = found.data.decode(errors="replace")
+    return f"{part.name}:\n{text}" if part.name else text
 
 
 def base64_text(data: bytes) -> str:

@@ -8,7 +8,7 @@ from replan.messages import Assistant, Refusal, Text, Thinking, ToolCall
 from replan.model import CallDelta, Done, FinishReason, TextDelta, ThinkingDelta
 from replan.usage import Usage, estimate_tokens
 
-from .chat_calls import parse_arguments
+from .arguments import parse_arguments
 from .wire import Sent
 
 __all__ = ["FILTERED", "Draft", "Tally", "characters"]
@@ -143,7 +143,7 @@ class Tally:
     def note(
         self,
         *,
-        input: int | None = None,  # noqa: A002  # named as what it counts
+        input: int | None = None,  # named as what it counts
         output: int | None = None,
         reasoning: int | None = None,
         cached: int | None = None,

@@ -67,7 +67,7 @@ class LocalModel:
     @property
     def profile(self) -> ModelProfile:
         """What the model can do."""
-        return ModelProfile(context_window=CONTEXT_WINDOW, json_schema=True, constrained=True)
+        return ModelProfile(context_window=CONTEXT_WINDOW, constrained=True)
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Run one call; see `Model.stream`."""

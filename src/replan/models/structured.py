@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from replan.encoding import encode
-from replan.messages import Assistant, Text, ToolCall
-from replan.model import CallDelta, Delta, Done, FinishReason, ModelProfile, ModelRequest, OutputSchema, TextDelta, ToolSpec
+from replan.messages import Assistant, Refusal, Text, Thinking, ToolCall
+from replan.model import (
+    CallDelta,
+    Delta,
+    Done,
+    FinishReason,
+    ModelProfile,
+    ModelRequest,
+    OutputSchema,
+    TextDelta,
+    ToolSpec,
+)
 
 __all__ = ["OutputTool", "schema_instructions"]
 
@@ -59,7 +69,8 @@ class OutputTool:
         outputs = [call for call in done.message.calls if call.name == self.spec.name]
         if not outputs:
             return done
-        content = [part for part in done.message.content if part not in outputs and not isinstance(part, Text)]
+        content: list[Text | Thinking | Refusal | ToolCall] = []
+        content += [part for part in done.message.content if part not in outputs and not isinstance(part, Text)]
         if not any(isinstance(part, ToolCall) for part in content):
             content.append(Text(outputs[0].raw or encode(outputs[0].arguments).decode()))
         finish: FinishReason = "stop" if done.finish == "tool_calls" and not _calls(content) else done.finish

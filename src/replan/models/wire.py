@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from replan.encoding import encode
 from replan.errors import BadResponse, ContentFiltered
 from replan.messages import Assistant, Audio, File, Image, Refusal, ToolResult, User
 from replan.model import Delta, Done, ModelProfile, ModelRequest
@@ -23,12 +22,13 @@ from .http import drain, post_stream
 from .limiter import Limiter, limiter_for
 from .options import merge_options
 from .retry import Backoff, repeat
-from .sse import Event, EventParser
+from .sse import Event
 from .structured import OutputTool
 
 __all__ = ["Auth", "Body", "Decoder", "Endpoint", "HttpModel", "Reply", "Sent", "StaticAuth", "Wire"]
 
 _FILTERED = re.compile(r'"(code|type)"\s*:\s*"(content_filter|content_policy_violation)"')
+_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie", re.I)
 _MEDIA_CHARACTERS = 4000
 
 
@@ -189,6 +189,7 @@ class HttpModel:
         self._backoff = backoff or Backoff.of(settings)
         self._limiter: Limiter | None = limiter_for(endpoint.base_url, endpoint.name, settings)
         self._headers = {"Content-Type": "application/json", **endpoint.headers}
+        self._hidden = _secret_values(endpoint.headers)
 
     def __repr__(self) -> str:
         return f"HttpModel({self.name!r}, base_url={self._endpoint.base_url!r})"
@@ -247,7 +248,7 @@ class HttpModel:
         done = reply.done(
             Sent(
                 characters=partial(_characters, wanted, body),
-                taken=lambda call_id: self._wire.taken(call_id, body),
+                taken=partial(self._wire.taken, body=body),
                 first_number=len(request.conversation.messages) + 1,
             )
         )
@@ -279,7 +280,7 @@ class HttpModel:
         headers = {**self._headers, **self._wire.headers(request)}
         headers |= await auth.headers(url, headers, body)
         return post_stream(
-            url, headers, body, timeout=self._settings.timeout, model=self.name, secrets=auth.secrets
+            url, headers, body, timeout=self._settings.timeout, model=self.name, secrets=(*auth.secrets, *self._hidden)
         )
 
     def _objection(self, failure: Failure, parts: Collection[str]) -> str | None:
@@ -320,6 +321,12 @@ def _filtered(failure: Failure) -> Done:
     """A request that the provider's filter stopped is a refusal, and not an error."""
     refusal = Refusal(str(ContentFiltered(str(failure.error))))
     return Done(Assistant((refusal,)), Usage(model_calls=1, estimated=True), "content_filter")
+
+
+def _secret_values(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Values of headers that must not show up in errors; short ones are placeholders, and would black out words."""
+    named = [value.removeprefix("Bearer ") for name, value in headers.items() if _SECRET_NAME.search(name)]
+    return tuple(value for value in named if len(value) >= 8)
 
 
 def _first(given: Any, own: Any) -> Any:

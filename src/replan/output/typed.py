@@ -8,6 +8,7 @@ from replan.errors import ConfigError
 from replan.model import OutputSchema
 
 from .extract import OutputProblem, candidates
+from .partial import PartialJson
 
 _WRAPPED = "result"
 
@@ -54,6 +55,13 @@ class TypedOutput:
     def value(self, output: JSON) -> Any:
         """The typed value of what `read` gave. Raises `ValueError` where it does not fit the type."""
         return self._adapter.validate_json(encode(output))
+
+    def partial(self) -> PartialJson:
+        """What reads an output while it is being written; nothing of it is validated."""
+        return PartialJson(self._shown)
+
+    def _shown(self, value: JSON) -> JSON:
+        return value.get(_WRAPPED) if self._wrapped and is_object(value) else value
 
     def _unwrap(self, candidate: JSON) -> JSON:
         if self._wrapped and is_object(candidate) and _WRAPPED in candidate:

@@ -89,7 +89,7 @@ def _known(state: PlanningState) -> JSONObject:
 
 
 async def _written(durable: Durable, state: PlanningState, talk: Talk) -> JSONObject | None:
-    talk.say(to_json(user(planner_prompt(state.task))))
+    talk.say(state.asked(planner_prompt(state.task)))
     return await _asked(durable, state, talk)
 
 
@@ -144,7 +144,7 @@ async def _read(durable: Durable, state: PlanningState, plan: JSON, key: str, re
 
 def _note_rejection(state: PlanningState, talk: Talk, output: JSONObject, reason: str) -> None:
     plan = "" if talk.messages else f"A plan that was given:\n{encode(output['plan']).decode()}\n"
-    first = () if talk.messages else (to_json(user(planner_prompt(state.task))),)
+    first = () if talk.messages else (state.asked(planner_prompt(state.task)),)
     talk.go_on(
         *first, to_json(user(f"{plan}A person looked at the plan and rejected it: {reason}\nMake another plan."))
     )

@@ -17,7 +17,6 @@ from replan.encoding import JSONObject
 from replan.errors import RunFailed
 from replan.limits import Excess
 from replan.loop import Talk, converse, tell_excess
-from replan.messages import to_json, user
 from replan.settings import Limits
 
 from .drafting import draft, schedule
@@ -44,6 +43,7 @@ TASK: JSONObject = {
     "plan": None,
     "only_plan": False,
     "dry_run": False,
+    "attachments": [],
 }
 """What a planning run is told besides its goal: `plan` is one that is given, `only_plan` leaves it at the plan."""
 
@@ -206,7 +206,7 @@ async def _answer(durable: Durable, state: PlanningState) -> None:
     reason = state.finished or "not reached"
     not_done = [f"{step.description} ({reason})" for step in state.remaining]
     talk = Talk("synthesizer", "answer/")
-    talk.say(to_json(user(synthesizer_prompt(state.task, state.trace, not_done))))
+    talk.say(state.asked(synthesizer_prompt(state.task, state.trace, not_done)))
     await converse(durable, talk, state.meter)
     state.text, state.output = talk.text, talk.output
     if talk.ended == "answered" and talk.output is None:

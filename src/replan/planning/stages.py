@@ -34,7 +34,7 @@ def planning_parts(
     models: Mapping[str, Model],
     tools: tuple[ToolInfo, ...],
     system_prompt: str,
-    settings: ModelSettings,
+    settings: Mapping[str, ModelSettings],
     planning: Planning,
     limits: Limits,
     *,
@@ -44,7 +44,8 @@ def planning_parts(
 ) -> tuple[dict[str, Stage], dict[str, Callable[..., Any]]]:
     """The five ways in which a planning agent calls a model, by name, and the functions that its steps call.
 
-    `models` has `planner`, `executor` and `synthesizer`. `history` is what is known of the tools from earlier runs.
+    `models` and `settings` have `planner`, `executor`, `replanner` and `synthesizer`. `history` is what is known of
+    the tools from earlier runs.
     """
 
     def price(plan: Plan, facts: JSONObject, args: JSONObject) -> JSONObject:
@@ -53,11 +54,15 @@ def planning_parts(
     results = {t.name: result_fields(t, history[t.name].samples if t.name in history else ()) for t in tools}
     read_text = partial(plan_reader, tools, history=history, pricer=price)
     stages = {
-        "planner": planner_stage(models["planner"], tools, read_text, system_prompt, settings, remarks, results),
-        "executor": executor_stage(models["executor"], tools, system_prompt, settings),
-        "binder": binder_stage(models["executor"], tools, system_prompt, settings),
-        "replanner": replanner_stage(models["planner"], tools, read_text, system_prompt, settings, results),
-        "synthesizer": synthesizer_stage(models["synthesizer"], output, system_prompt, settings),
+        "planner": planner_stage(
+            models["planner"], tools, read_text, system_prompt, settings["planner"], remarks, results
+        ),
+        "executor": executor_stage(models["executor"], tools, system_prompt, settings["executor"]),
+        "binder": binder_stage(models["executor"], tools, system_prompt, settings["executor"]),
+        "replanner": replanner_stage(
+            models["replanner"], tools, read_text, system_prompt, settings["replanner"], results
+        ),
+        "synthesizer": synthesizer_stage(models["synthesizer"], output, system_prompt, settings["synthesizer"]),
     }
     pricer = Pricer(
         **Pricer.sizes(stages),

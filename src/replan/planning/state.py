@@ -6,7 +6,7 @@ from typing import Any, Literal
 from replan.encoding import JSON, JSONObject
 from replan.events import Phase
 from replan.limits import Meter
-from replan.messages import Assistant, Text, to_json, user
+from replan.messages import Assistant, Text, asked, to_json
 from replan.settings import Limits, StepKind
 
 from .grant import Grant
@@ -69,6 +69,10 @@ class PlanningState:
         """The goal of the run."""
         return self.task["goal"]
 
+    def asked(self, prompt: str) -> JSONObject:
+        """A user message with what was attached to the goal."""
+        return asked(prompt, self.task.get("attachments", ()))
+
     @property
     def remaining(self) -> list[Step]:
         """The steps that have not been started."""
@@ -104,4 +108,4 @@ class PlanningState:
         if not self.task:
             return []
         answer = [to_json(Assistant((Text(self.text),)))] if self.text else []
-        return [*self.task["history"], to_json(user(self.goal)), *answer]
+        return [*self.task["history"], self.asked(self.goal), *answer]

@@ -186,7 +186,7 @@ async def _bind(
     }
     talk = Talk("binder", f"step/{step.id}/bind{len(tries.calls)}/", step.id, repairs=1, request={"bind": bind})
     known = [result for result in state.trace if result.step.id in sources]
-    talk.say(to_json(user(binder_prompt(state.goal, step, tool["line"], known, tries.error))))
+    talk.say(state.asked(binder_prompt(state.goal, step, tool["line"], known, tries.error)))
     tries.error = await attempt(durable, talk, state.meter) or tries.error
     return talk.output if talk.ended == "answered" else None
 
@@ -279,7 +279,7 @@ async def _run_open_step(
     if state.task["tool_selection"] == "plan-narrowed" and not step.requires_tools:
         talk.request["tools"] = [*step.suggested_tools, *([step.call.tool] if step.call else [])]
     error = tries.error if tries else None
-    talk.say(to_json(user(executor_prompt(state.task, state.plan, described, state.trace, error))))
+    talk.say(state.asked(executor_prompt(state.task, state.plan, described, state.trace, error)))
     for call in before:
         talk.failures[call.signature] = SAME_FAILURES
     talk.request["avoid"] = sorted({call.tool for call in before})

@@ -29,7 +29,7 @@ def synthesizer_stage(model: Model, output: TypedOutput | None, system_prompt: s
         schema=output.schema if output else None,
         read=(lambda args, text: output.read(text)) if output else None,
         settings=settings,
-        watch=text_watch(events.FinalTextDelta, events.FinalReasoningDelta),
+        watch=text_watch(events.FinalTextDelta, events.FinalReasoningDelta, output.partial if output else None),
     )
 
 

@@ -1,17 +1,19 @@
 """A Chat Completions answer, streamed or whole, read into deltas and one message."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
+from typing import Any, cast
 
-from replan.encoding import encode
+from replan.encoding import JSON, JSONObject
 from replan.errors import BadResponse, Overloaded
 from replan.messages import Assistant, Refusal, Text, Thinking, ToolCall
 from replan.model import CallDelta, Delta, Done, FinishReason, TextDelta, ThinkingDelta
-from replan.usage import Usage, estimate_tokens
+from replan.models.draft import FILTERED, Tally
+from replan.models.failures import Failure, event_failure
+from replan.models.sse import Event
+from replan.models.wire import Sent
 
-from .chat_calls import CallAssembler
-from .chat_chunk import CallPiece, Choice, Chunk, Counts, Function, Piece, load, read_chunk
-from .failures import Failure, event_failure
-from .sse import Event
+from .calls import CallAssembler
+from .chunk import CallPiece, Choice, Chunk, Counts, Function, Piece, load, read_chunk
 
 __all__ = ["ChatReply"]
 
@@ -33,38 +35,38 @@ _FINISH: dict[str, FinishReason] = {
     "prohibited_content": "content_filter",
 }
 _BROKEN_FINISH = ("error", "insufficient_system_resource", "network_error", "abort", "cancelled")
-FILTERED = "The provider's content filter stopped this reply."
 
 
 class ChatReply:
     """Collects one reply. Feed it the events of a stream, or a whole answer; then ask for `done`.
 
-    `provider` marks the thoughts as that provider's, `tools` are the names that the request offered, `secrets` must not
-    show up in errors.
+    `model` is the `provider:name` that thoughts are marked with, `tools` are the names that the request
+    offered, `secrets` must not show up in errors.
     """
 
     __slots__ = (
         "_calls",
-        "_counts",
+        "_details",
         "_finish",
         "_model",
-        "_provider",
         "_refusal",
         "_secrets",
+        "_tally",
         "_text",
         "_thoughts",
+        "_total",
         "ended",
     )
 
-    def __init__(
-        self, *, model: str, provider: str, tools: Collection[str] = (), secrets: Collection[str] = ()
-    ) -> None:
-        self._model, self._provider, self._secrets = model, provider, secrets
+    def __init__(self, *, model: str, tools: Collection[str] = (), secrets: Collection[str] = ()) -> None:
+        self._model, self._secrets = model, secrets
         self._calls = CallAssembler(tools)
         self._text: list[str] = []
         self._thoughts: list[str] = []
         self._refusal: list[str] = []
-        self._counts: dict[str, int] = {}
+        self._details: list[JSONObject] = []
+        self._tally = Tally()
+        self._total = 0
         self._finish: str | None = None
         self.ended = False
         """Whether `[DONE]` was read: nothing follows."""
@@ -104,13 +106,9 @@ class ChatReply:
         self.ended = True
         return deltas
 
-    def done(self, *, characters: Callable[[], int], taken: Callable[[str], bool], first_number: int) -> Done:
-        """The whole reply.
-
-        `characters` gives the length of the request, to estimate usage that was not reported; `taken` and
-        `first_number` are for call ids, see `CallAssembler.calls`.
-        """
-        calls = self._calls.calls(taken, first_number)
+    def done(self, sent: Sent) -> Done:
+        """The whole reply."""
+        calls = self._calls.calls(sent.taken, sent.first_number)
         finish = self._reason(bool(calls))
         refusal = "".join(self._refusal)
         if not refusal and finish == "content_filter":
@@ -119,14 +117,15 @@ class ChatReply:
             refusal = "".join(self._text) or "The model refused."
             self._text = []
         parts: list[Text | Thinking | Refusal | ToolCall] = []
-        if thoughts := "".join(self._thoughts):
-            parts.append(Thinking(thoughts, provider=self._provider))
+        thoughts = "".join(self._thoughts)
+        if thoughts or self._details:
+            parts.append(Thinking(thoughts, model=self._model, data=_joined_details(self._details) or None))
         if text := "".join(self._text):
             parts.append(Text(text))
         if refusal:
             parts.append(Refusal(refusal))
         message = Assistant((*parts, *calls))
-        return Done(message, self._usage(message, characters), finish)
+        return Done(message, self._counted().usage(message, sent), finish)
 
     def _chunk(self, data: bytes, deltas: list[Delta]) -> None:
         chunk = read_chunk(data)
@@ -150,6 +149,8 @@ class ChatReply:
             if thought := piece.reasoning_content or piece.reasoning:
                 self._thoughts.append(thought)
                 deltas.append(ThinkingDelta(thought))
+            if piece.reasoning_details:
+                self._details += [cast("JSONObject", d) for d in _list(piece.reasoning_details) if isinstance(d, dict)]
             if piece.refusal:
                 self._refusal.append(piece.refusal)
             if piece.tool_calls or piece.function_call:
@@ -188,36 +189,23 @@ class ChatReply:
         return "refusal" if self._refusal else "stop"
 
     def _count(self, usage: Counts) -> None:
-        """Totals may come several times: the highest of each counts."""
-        before = self._counts
         inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
-        for name, value in (
-            ("input", usage.prompt_tokens),
-            ("output", usage.completion_tokens),
-            ("total", usage.total_tokens),
-            ("cached", usage.prompt_cache_hit_tokens),
-            ("cached", inputs and inputs.cached_tokens),
-            ("written", inputs and inputs.cache_write_tokens),
-            ("reasoning", outputs and outputs.reasoning_tokens),
-        ):
-            if value and value > before.get(name, 0):
-                before[name] = value
-
-    def _usage(self, message: Assistant, characters: Callable[[], int]) -> Usage:
-        get = self._counts.get
-        given, written, thought = get("input", 0), get("output", 0), get("reasoning", 0)
-        if thought and get("total", 0) == given + written + thought:
-            written += thought  # reasoning counted beside the output
-        estimated = not given or not (written or self.empty)
-        return Usage(
-            input_tokens=given or estimate_tokens(characters()),
-            output_tokens=written or estimate_tokens(_characters(message)),
-            reasoning_tokens=thought,
-            cached_input_tokens=get("cached", 0),
-            cache_write_tokens=get("written", 0),
-            model_calls=1,
-            estimated=estimated,
+        self._tally.note(
+            input=usage.prompt_tokens,
+            output=usage.completion_tokens,
+            reasoning=outputs and outputs.reasoning_tokens,
+            cached=usage.prompt_cache_hit_tokens,
+            written=inputs and inputs.cache_write_tokens,
         )
+        self._tally.note(cached=inputs and inputs.cached_tokens)
+        self._total = max(self._total, usage.total_tokens or 0)
+
+    def _counted(self) -> Tally:
+        """The counts; some servers count reasoning beside the output."""
+        tally = self._tally
+        if tally.reasoning and self._total == tally.input + tally.output + tally.reasoning:
+            tally.output += tally.reasoning
+        return tally
 
     def _check(self, chunk: Chunk, data: bytes) -> None:
         if chunk.error:
@@ -233,8 +221,20 @@ class ChatReply:
         )
 
 
-def _characters(message: Assistant) -> int:
-    total = 0
-    for part in message.content:
-        total += len(part.name) + len(encode(part.arguments)) if isinstance(part, ToolCall) else len(part.text)
-    return total
+def _joined_details(pieces: list[JSONObject]) -> list[JSON]:
+    """The pieces of `reasoning_details` put together: those of one index are one entry, its texts joined."""
+    found: dict[Any, JSONObject] = {}
+    for number, piece in enumerate(pieces):
+        key = (piece.get("index"), piece.get("type")) if "index" in piece else number
+        entry = found.setdefault(key, {})
+        for name, value in piece.items():
+            grows = name in ("text", "summary", "data") and isinstance(value, str) and isinstance(entry.get(name), str)
+            if grows:
+                entry[name] += value
+            elif value is not None or name not in entry:
+                entry[name] = value
+    return list(found.values())
+
+
+def _list(value: JSON) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []

@@ -172,7 +172,7 @@ async def test_a_schema_that_is_not_closed_is_not_strict(sent, vendor):
 
 @pytest.mark.parametrize(
     ("profile", "schema"),
-    [(ModelProfile(json_schema=False), CLOSED), (ModelProfile(), {"type": "array", "items": {"type": "string"}})],
+    [(ModelProfile(structured_output="prompted"), CLOSED), (ModelProfile(), {"type": "array", "items": {"type": "string"}})],
 )
 async def test_a_schema_that_cannot_be_given_is_written_into_the_instructions(sent, profile, schema: dict):
     body = await sent(options={"profile": profile}, instructions="Be brief.", output=OutputSchema("answer", schema))

@@ -22,8 +22,9 @@ from replan.errors import (
 )
 from replan.messages import Assistant, Refusal, Text, Thinking, ToolCall, user
 from replan.model import CallDelta, Conversation, Done, ModelRequest, Retry, TextDelta, ThinkingDelta, ToolSpec
-from replan.models.chat_reply import ChatReply
+from replan.models.chat.reply import ChatReply
 from replan.models.sse import EventParser
+from replan.models.wire import Sent
 from replan.testing import HttpReply, ScriptedServer, call, error_reply, sse_reply
 from replan.usage import Usage
 
@@ -70,7 +71,7 @@ async def test_thoughts_are_kept_apart_and_marked(chat, collect, name: str):
     async with ScriptedServer(reply) as server:
         deltas = await collect(chat(server))
     assert deltas[:2] == [ThinkingDelta("let me"), ThinkingDelta(" see")]
-    assert deltas[-1].message.content == (Thinking("let me see", provider="test"), Text("7"))
+    assert deltas[-1].message.content == (Thinking("let me see", model="test:m"), Text("7"))
 
 
 WHOLE = b"".join(
@@ -89,12 +90,12 @@ WHOLE = b"".join(
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=10))
 def test_where_the_bytes_are_cut_makes_no_difference(cuts: list[int]):
     places = [0, *sorted(cuts), len(WHOLE)]
-    parser, reply, deltas = EventParser(), ChatReply(model="m", provider="p"), []
+    parser, reply, deltas = EventParser(), ChatReply(model="m"), []
     for a, b in itertools.pairwise(places):
         deltas += reply.events(parser.feed(WHOLE[a:b]))
     deltas += reply.events(parser.finish())
     assert deltas == [TextDelta("café ☃"), CallDelta("look", '{"k"'), CallDelta("look", ':"ü"}')]
-    done = reply.done(characters=lambda: 0, taken=lambda _: False, first_number=1)
+    done = reply.done(Sent(characters=lambda: 0, taken=lambda _: False, first_number=1))
     assert done.message == Assistant((Text("café ☃"), ToolCall("a", "look", {"k": "ü"})))
     assert done.usage == Usage(input_tokens=5, output_tokens=2, model_calls=1)
 
@@ -161,7 +162,7 @@ async def test_content_parts_objects_for_arguments_and_texts_for_numbers_are_und
     counts = {"prompt_tokens": "12", "completion_tokens": 3.0, "prompt_tokens_details": None}
     async with ScriptedServer(sse_reply(chunk(message), chunk({}, "tool_calls", usage=counts))) as server:
         done = await finish(chat(server))
-    assert done.message == Assistant((Thinking("hm", provider="test"), Text("hello"), ToolCall("7", "look", {"k": 1})))
+    assert done.message == Assistant((Thinking("hm", model="test:m"), Text("hello"), ToolCall("7", "look", {"k": 1})))
     assert done.usage == Usage(input_tokens=12, output_tokens=3, model_calls=1)
 
 

@@ -1,7 +1,8 @@
 """The fields that are read of a Chat Completions answer, and what is made of fields of other types than documented.
 
 Format: the `chat.completion` and `chat.completion.chunk` objects of the OpenAI API; `reasoning_content` is DeepSeek's
-and vLLM's, `reasoning` OpenRouter's and Groq's, `prompt_cache_hit_tokens` DeepSeek's.
+and vLLM's, `reasoning` OpenRouter's and Groq's, `reasoning_details` those of
+gateways that pass on signed thoughts, `prompt_cache_hit_tokens` DeepSeek's.
 """
 
 from typing import Any, cast
@@ -36,6 +37,7 @@ class Piece(Struct, gc=False):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: Any = None
     tool_calls: list[CallPiece] | None = None
     function_call: Function | None = None
 
@@ -130,6 +132,7 @@ def _piece(value: JSON) -> Piece | None:
         _text(fields.get("refusal")) or _joined(content, "refusal"),
         _text(fields.get("reasoning_content")) or _joined(content, "thinking"),
         _text(fields.get("reasoning")),
+        fields.get("reasoning_details"),
         [_call(call) for call in _dicts(fields.get("tool_calls"))] or None,
         _function(fields.get("function_call")),
     )
