@@ -3,14 +3,30 @@ import contextvars
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pydantic
 import pytest
 
-from replan import Agent, Limits, Planning, PlanningAgent, Stages, ToolContext, tool, user
+from replan import (
+    Agent,
+    Audio,
+    File,
+    Image,
+    Limits,
+    ModelSettings,
+    Planning,
+    PlanningAgent,
+    Stages,
+    ToolContext,
+    attachment,
+    tool,
+    user,
+)
 from replan.errors import ConfigError, JournalError, McpError, RunCancelled, RunFailed
-from replan.events import Error
+from replan.events import Error, FinalOutputDelta
 from replan.journal import MemoryJournal
 from replan.messages import Assistant, Text, ToolCall, from_json, to_json
 from replan.model import Done, ModelRequest
@@ -416,3 +432,60 @@ async def test_the_cost_is_known_where_every_price_is():
 def test_words_that_planning_does_not_know_are_refused(wrong: dict[str, Any]):
     with pytest.raises(ConfigError, match=repr(next(iter(wrong.values())))):
         Planning(**wrong)
+
+
+PNG = Image("image/png", data=b"\x89PNG")
+
+
+async def test_what_is_attached_goes_with_the_goal_and_survives_in_the_history():
+    model = ScriptedModel(otherwise="A lamp.")
+    async with Agent(model) as agent:
+        result = await agent.run("What is this?", attachments=[PNG])
+        await agent.run("And its colour?", history=result.messages)
+    assert model.requests[0].conversation.messages == [user("What is this?", PNG)]
+    assert model.requests[1].conversation.messages[0] == user("What is this?", PNG)
+
+
+async def test_every_stage_that_works_on_the_goal_sees_what_is_attached():
+    plan = '{"thought": "t", "steps": [{"id": "a", "description": "Look at it."}]}'
+    model = ScriptedModel(plan, "a lamp", "The answer.")
+    async with PlanningAgent(model) as agent:
+        result = await agent.run("What is this?", attachments=[PNG])
+    assert [request.conversation.messages[0].content[1:] for request in model.requests] == [(PNG,)] * 3
+    assert result.messages[0] == user("What is this?", PNG)
+
+
+async def test_what_cannot_be_attached_is_refused():
+    with pytest.raises(ConfigError, match=r"'a\.png' in attachments"):
+        await Agent(ScriptedModel()).run("x", attachments=["a.png"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.png", Image), ("a.wav", Audio), ("a.pdf", File), ("a.unknown", File)])
+def test_a_file_becomes_a_part_of_the_kind_that_its_name_tells(tmp_path: Path, name: str, kind: type):
+    (tmp_path / name).write_bytes(b"data")
+    part = attachment(tmp_path / name)
+    assert (type(part), part.data) == (kind, b"data")  # type: ignore[union-attr]
+
+
+async def test_a_typed_output_is_shown_while_it_is_written():
+    seen: list[Any] = []
+
+    def see(event: Any) -> None:
+        if isinstance(event, FinalOutputDelta):
+            seen.append(event.output)
+
+    async with Agent(ScriptedModel('{"tierName": "small one", "prices": [1, 22]}'), output_type=Tier) as agent:
+        result = await agent.run("Which?", on_event=see)
+    assert result.output == Tier(tierName="small one", prices=(1, 22))
+    assert seen[0] == {"tierName": "small"}
+    assert seen[-1] == {"tierName": "small one", "prices": [1, 22]}
+
+
+async def test_a_cost_estimator_counts_before_the_table_of_prices():
+    def estimate(model: str, usage: Usage) -> float | None:
+        return usage.input_tokens * 0.01 if model == "scripted:model" else None
+
+    async with Agent(ScriptedModel("ok"), settings=ModelSettings(cost_estimator=estimate)) as agent:
+        assert (await agent.run("x")).cost == Decimal(1)
+    async with Agent(ScriptedModel("ok")) as agent:
+        assert (await agent.run("x")).cost is None

@@ -11,7 +11,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from replan.messages import Assistant, Audio, File, Image, Refusal, Text, Thinking, ToolCall, ToolResult, User, user
 from replan.model import Conversation, ModelProfile, OutputSchema, ToolSpec
-from replan.models.chat_request import message_fragments
 from replan.settings import ModelSettings
 from replan.testing import ScriptedServer, error_reply
 
@@ -172,7 +171,10 @@ async def test_a_schema_that_is_not_closed_is_not_strict(sent, vendor):
 
 @pytest.mark.parametrize(
     ("profile", "schema"),
-    [(ModelProfile(structured_output="prompted"), CLOSED), (ModelProfile(), {"type": "array", "items": {"type": "string"}})],
+    [
+        (ModelProfile(structured_output="prompted"), CLOSED),
+        (ModelProfile(), {"type": "array", "items": {"type": "string"}}),
+    ],
 )
 async def test_a_schema_that_cannot_be_given_is_written_into_the_instructions(sent, profile, schema: dict):
     body = await sent(options={"profile": profile}, instructions="Be brief.", output=OutputSchema("answer", schema))
@@ -301,24 +303,28 @@ async def test_each_request_begins_with_the_bytes_of_the_one_before(chat, finish
         assert after.endswith(b'],"tools":' + rest)
 
 
-async def test_a_message_is_encoded_once(chat, finish, monkeypatch):
+async def test_a_message_is_encoded_once(chat, finish):
     conversation = Conversation([user("first")])
     async with ScriptedServer(otherwise="ok") as server:
         model = chat(server)
         await finish(model, conversation)
-        kept = conversation.encoded["openai-chat+images"][0]
+        (fragments,) = conversation.encoded.values()
+        kept = fragments[0]
         conversation.messages += [user("second"), user("third")]
         await finish(model, conversation)
-    assert conversation.encoded["openai-chat+images"][0] is kept
-    assert len(conversation.encoded["openai-chat+images"]) == 3
-    conversation.encoded["openai-chat+images"][0] = b'{"role":"user","content":"from the store"}'
-    assert message_fragments(conversation, images=True)[0] == b'{"role":"user","content":"from the store"}'
+        assert fragments[0] is kept
+        assert len(fragments) == 3
+        fragments[0] = b'{"role":"user","content":"from the store"}'
+        await finish(model, conversation)
+    assert server.requests[-1].json["messages"][0] == {"role": "user", "content": "from the store"}
 
 
-async def test_models_that_encode_differently_do_not_share_fragments():
+async def test_models_that_encode_differently_do_not_share_fragments(chat, finish):
     conversation = Conversation([User((Image("image/png", data=b"1"),))])
-    assert b"image_url" in message_fragments(conversation, images=True)[0]
-    assert b"image_url" not in message_fragments(conversation, images=False)[0]
+    async with ScriptedServer(otherwise="ok") as server:
+        await finish(chat(server), conversation)
+        await finish(chat(server, profile=ModelProfile(images=False)), conversation)
+    assert [b"image_url" in request.body for request in server.requests] == [True, False]
 
 
 def test_the_vendor_types_notice_what_is_wrong(vendor):

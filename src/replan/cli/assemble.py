@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from replan import Agent, Limits, Model, ModelSettings, Planning, PlanningAgent, Stages
+from replan import Agent, Limits, Model, ModelSettings, Planning, PlanningAgent, Stages, Thinking
 from replan.errors import ConfigError
 from replan.journal import Journal
 from replan.models import resolve
+from replan.settings import ThinkingLevel, ThinkingSetting
 
 from .ask import Asker
 from .recipe import Recipe
@@ -32,7 +33,9 @@ class Assembly:
 
 def assemble(recipe: Recipe, journal: Journal | None, asker: Asker | None) -> Assembly:
     """The agent of the recipe. Raises `ConfigError` for whatever in it cannot be used; nothing is connected yet."""
-    settings = ModelSettings(**_given(timeout=recipe.timeout, max_retries=recipe.max_retries))
+    settings = ModelSettings(
+        **_given(timeout=recipe.timeout, max_retries=recipe.max_retries, thinking=_thinking(recipe.thinking))
+    )
     models = _models(recipe, settings)
     options: dict[str, Any] = {
         "mcp_servers": mcp_servers(recipe.mcp),
@@ -82,6 +85,10 @@ def _models(recipe: Recipe, settings: ModelSettings) -> dict[str, Model]:
         name: resolve(name, settings=settings, base_url=recipe.base_url if name.partition(":")[0] == provider else None)
         for name in names
     }
+
+
+def _thinking(given: ThinkingLevel | int | None) -> ThinkingSetting:
+    return Thinking(budget_tokens=given) if isinstance(given, int) else given
 
 
 def _given(**options: Any) -> dict[str, Any]:

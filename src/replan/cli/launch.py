@@ -59,7 +59,7 @@ async def _start(args: Namespace, stopper: Stopper) -> int:
         options["plan"] = task.plan
 
     def start(agent: Any) -> Run[Any]:
-        return agent.start(task.goal, run_id=args.run_id, meta=stored(recipe), **options)
+        return agent.start(task.goal, attachments=task.attachments, run_id=args.run_id, meta=stored(recipe), **options)
 
     return await _follow(args, recipe, _Job(journal, screen, start), stopper)
 

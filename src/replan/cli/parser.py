@@ -2,9 +2,10 @@
 
 import argparse
 import math
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from replan._version import __version__
+from replan.settings import ThinkingLevel
 
 __all__ = ["build_parser"]
 
@@ -64,6 +65,7 @@ def _add_run(commands: Any) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="call no tool that may write; print the calls that were left out"
     )
+    _add_attach(parser)
     parser.add_argument("--run-id", metavar="ID", help="the run's id (default: made from the time)")
     _add_agent_options(parser)
     _add_limits(parser)
@@ -87,6 +89,7 @@ def _add_plan(commands: Any) -> None:
         "goal", nargs="?", metavar="GOAL", help="what to do; `-`, or nothing and a pipe: read it from standard input"
     )
     parser.add_argument("--plan", metavar="FILE", help="check and price this plan (`-`: standard input)")
+    _add_attach(parser)
     parser.add_argument("--out", metavar="FILE", help="write the plan there; JSON where the name ends with .json")
     parser.set_defaults(plain=False, dry_run=False)
     _add_agent_options(parser)
@@ -200,12 +203,28 @@ def _add_agent_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--max-retries", type=_whole, metavar="N", help="how often a failed model call is repeated (default: 3)"
     )
+    group.add_argument(
+        "--thinking",
+        type=_thinking,
+        metavar="LEVEL",
+        help=f"how much the model thinks: {', '.join(get_args(ThinkingLevel))}, or a budget in tokens",
+    )
     group.add_argument("--system-prompt", metavar="TEXT|@FILE", help="standing instructions")
     _add_mcp(group)
     group.add_argument(
         "--unattended",
         choices=("deny", "wait"),
         help="questions that nobody can answer: deny (default), or wait, and exit with 3",
+    )
+
+
+def _add_attach(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--attach",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="an image, a sound or a document that belongs to the goal (may be given several times)",
     )
 
 
@@ -269,6 +288,15 @@ def _add_common(
         default="warning",
         help="what is logged (default: warning); debug shows tracebacks",
     )
+
+
+def _thinking(text: str) -> str | int:
+    if text.isdecimal():
+        return int(text)
+    if text not in get_args(ThinkingLevel):
+        known = ", ".join(get_args(ThinkingLevel))
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {known}, and no number of tokens")
+    return text
 
 
 def _whole(text: str) -> int:

@@ -54,7 +54,7 @@ async def _made(args: Namespace, task: Task) -> PlanPreview:
         assembly = assemble(from_options(args), journal, None)
         stack.push_async_callback(assembly.close)
         assert isinstance(assembly.agent, PlanningAgent)
-        return await assembly.agent.plan(task.goal, plan=task.plan)
+        return await assembly.agent.plan(task.goal, plan=task.plan, attachments=task.attachments)
 
 
 def _as_review(preview: PlanPreview) -> JSONObject:

@@ -11,7 +11,7 @@ import msgspec
 
 from replan.encoding import JSON, JSONObject, clean_text, decode
 from replan.errors import ConfigError
-from replan.settings import Review, ToolSelection
+from replan.settings import Review, ThinkingLevel, ToolSelection
 
 __all__ = ["Recipe", "from_options", "from_stored", "source_of", "stored"]
 
@@ -35,6 +35,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     base_url: str | None = None
     timeout: float | None = None
     max_retries: int | None = None
+    thinking: ThinkingLevel | int | None = None
     system_prompt: str | None = None
     mcp: tuple[str | JSONObject, ...] = ()
     unattended: Literal["deny", "wait"] = "deny"
@@ -60,6 +61,7 @@ _PLAIN_OPTIONS = (
     "base_url",
     "timeout",
     "max_retries",
+    "thinking",
     "unattended",
     "tool_selection",
     "replan_after",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from replan.encoding import JSONObject, clean_text
 from replan.errors import ConfigError
+from replan.messages import Content, attachment
 from replan.planning.files import load_plan, unknown_fields
 
 from .output import is_terminal
@@ -22,6 +23,7 @@ class Task:
     goal: str
     plan: JSONObject | None = None
     unknown: tuple[str, ...] = ()
+    attachments: tuple[Content, ...] = ()
 
     @property
     def warning(self) -> str:
@@ -37,16 +39,17 @@ async def read_task(args: Namespace) -> Task:
     if args.plain and (args.plan or args.dry_run):
         option = "--plan" if args.plan else "--dry-run"
         raise ConfigError(f"{option} is for plans, and with --plain there is none; leave one of them out")
+    attached = tuple(map(_attached, args.attach))
     if args.plan is None:
-        return Task(await _goal(args.goal))
+        return Task(await _goal(args.goal), attachments=attached)
     data = await _plan(args.plan, args.goal)
     unknown = tuple(unknown_fields(data))
     written = data.pop("goal", None)
     if args.goal is None and isinstance(written, str) and written.strip():
-        return Task(written.strip(), data, unknown)
+        return Task(written.strip(), data, unknown, attached)
     if args.goal is None and args.plan == "-":
         raise ConfigError("the plan has no `goal:`; write one into it, or give it as an argument")
-    return Task(await _goal(args.goal), data, unknown)
+    return Task(await _goal(args.goal), data, unknown, attached)
 
 
 async def _plan(name: str, goal: str | None) -> JSONObject:
@@ -60,6 +63,13 @@ async def _plan(name: str, goal: str | None) -> JSONObject:
         return load_plan(text)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from error
+
+
+def _attached(name: str) -> Content:
+    try:
+        return attachment(Path(name).expanduser())
+    except OSError as error:
+        raise ConfigError(f"the attachment {name!r} cannot be read: {error}") from error
 
 
 def _read(name: str) -> str:

@@ -66,7 +66,7 @@ class Provider:
     connect: "Callable[[Provider, Given], Connected] | None" = None
     usual: str = ""
     extra: str = ""
-    quirks: tuple[str, ...] = ()
+    quirks: str = ""
 
 
 def resolve(
@@ -349,10 +349,8 @@ PROVIDERS: dict[str, Provider] = {
         option_headers={"organization": "OpenAI-Organization", "project": "OpenAI-Project"},
         usual="gpt-4.1-mini",
         quirks=(
-            (
-                "Models that think are asked through the Responses API, without storing (`responses='never'`: Chat "
-                "Completions); at another base URL it is Chat Completions unless `responses='always'`."
-            ),
+            "Models that think are asked through the Responses API, without storing (`responses='never'`: "
+            "Chat Completions); at another base URL it is Chat Completions unless `responses='always'`."
         ),
     ),
     "anthropic": Provider(
@@ -389,10 +387,8 @@ PROVIDERS: dict[str, Provider] = {
         connect=_vertex,
         extra="google",
         quirks=(
-            (
-                "Gemini, and Claude by its names there. No key: application default credentials, a service account or a "
-                "token. The location is `global` where none is given."
-            ),
+            "Gemini, and Claude by its names there. No key: application default credentials, a service "
+            "account or a token. The location is `global` where none is given."
         ),
     ),
     "bedrock": Provider(
@@ -409,7 +405,7 @@ PROVIDERS: dict[str, Provider] = {
         },
         connect=_bedrock,
         extra="bedrock",
-        quirks=("Also `amazon-bedrock:`. A bearer key needs no extra; other credentials sign each request.",),
+        quirks="Also `amazon-bedrock:`. A bearer key needs no extra; other credentials sign each request.",
     ),
     "azure": Provider(
         title="Azure OpenAI",
@@ -425,10 +421,8 @@ PROVIDERS: dict[str, Provider] = {
         },
         connect=_azure,
         quirks=(
-            (
-                "The base URL is required. The v1 API, or with `api_version` the one of deployments (the model's name, or "
-                "`deployment`)."
-            ),
+            "The base URL is required. The v1 API, or with `api_version` the one of deployments (the model's "
+            "name, or `deployment`)."
         ),
     ),
     "xai": Provider(
@@ -447,7 +441,7 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variables=("DEEPSEEK_BASE_URL",),
         key_variables=("DEEPSEEK_API_KEY",),
         usual="deepseek-chat",
-        quirks=("Thoughts before tool calls are sent back within the run, as the API wants.",),
+        quirks="Thoughts before tool calls are sent back within the run, as the API wants.",
     ),
     "gateway": Provider(
         title="Vercel AI Gateway",
@@ -456,7 +450,7 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variables=("AI_GATEWAY_BASE_URL",),
         key_variables=("AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
         options={"responses": ()},
-        quirks=("Names are `vendor/model`.",),
+        quirks="Names are `vendor/model`.",
     ),
     "cloudflare": Provider(
         title="Cloudflare Workers AI",
@@ -465,7 +459,7 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variables=("CLOUDFLARE_BASE_URL",),
         key_variables=("CLOUDFLARE_API_TOKEN", "CLOUDFLARE_API_KEY"),
         options={"account_id": ("CLOUDFLARE_ACCOUNT_ID",)},
-        quirks=("Names are `@cf/vendor/model`.",),
+        quirks="Names are `@cf/vendor/model`.",
     ),
     "openai-compatible": Provider(
         title="any other OpenAI-compatible service",
@@ -474,6 +468,6 @@ PROVIDERS: dict[str, Provider] = {
         key_variables=("OPENAI_COMPATIBLE_API_KEY",),
         needs_key=False,
         options={"responses": ()},
-        quirks=("The base URL is required. What a server refuses is left out and remembered.",),
+        quirks="The base URL is required. What a server refuses is left out and remembered.",
     ),
 }
