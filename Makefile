@@ -3,6 +3,7 @@
 #   make test    the tests
 #   make check   lint, format, types, import direction
 #   make bench   speed and size beside other frameworks;  make bench-plans: goals as plans and in plain loops
+#   make providers   the wires and providers, without a key;  make live-providers: those whose keys are set
 #   make live    goals on the embedded model;  make temporal: the loop on a Temporal server
 
 PYTHON := $(shell for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -15,7 +16,7 @@ MODEL ?=
 MCP ?= examples/time.mcp.json
 BENCH_PEERS ?= replan aiohttp_loop openai_loop agno pydantic_ai openai_agents
 
-.PHONY: run test check bench bench-plans live live-smoke temporal clean
+.PHONY: run test check bench bench-plans providers live-providers live live-smoke temporal clean
 
 run: $(VENV)/.run
 	@$(if $(MODEL),,$(BIN)/replan model ensure)
@@ -40,6 +41,13 @@ bench: $(VENV)/.dev
 
 bench-plans: $(VENV)/.dev
 	@$(BIN)/python benchmarks/plans.py
+
+providers: $(VENV)/.dev
+	@$(BIN)/python -m pytest -n 2 tests/models tests/tools/test_langchain_tools.py tests/test_prices.py tests/test_stage_models.py
+	@$(BIN)/python scripts/providers_page.py --check
+
+live-providers: $(VENV)/.dev
+	@$(BIN)/python tests/live/providers.py
 
 live: $(VENV)/.dev
 	@$(BIN)/replan model pull

@@ -50,8 +50,8 @@ class Provider:
 
     `wire` speaks the API. Of several environment variables the first that is set counts. `options` are the provider's
     own ways of being reached, each with its environment variables; those in `option_headers` are sent as headers.
-    `connect` is for providers that take more than a key. `usual` is the model that is used where only the key says
-    what there is. `quirks` are for people.
+    `connect` is for providers that take more than a key. `example` is the name of a model there; with `by_default` it
+    is used where nothing but the key says what to use. `quirks` are for people.
     """
 
     title: str
@@ -64,7 +64,8 @@ class Provider:
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     option_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     connect: "Callable[[Provider, Given], Connected] | None" = None
-    usual: str = ""
+    example: str
+    by_default: bool = False
     extra: str = ""
     quirks: str = ""
 
@@ -122,14 +123,14 @@ def resolve(
 
 
 def default_model() -> str:
-    """The model to use where none is named: `REPLAN_MODEL`, else the usual one of the first provider whose key is
-    set, else the local one.
+    """The model to use where none is named: `REPLAN_MODEL`, else the example of the first provider whose key is set
+    and that is used by default, else the local one.
     """
     if named := _found(None, ("REPLAN_MODEL",)):
         return named
     for provider, row in PROVIDERS.items():
-        if row.usual and _found(None, row.key_variables):
-            return f"{provider}:{row.usual}"
+        if row.by_default and _found(None, row.key_variables):
+            return f"{provider}:{row.example}"
     return LOCAL_MODEL
 
 
@@ -347,7 +348,8 @@ PROVIDERS: dict[str, Provider] = {
         key_variables=("OPENAI_API_KEY",),
         options={"organization": ("OPENAI_ORG_ID",), "project": ("OPENAI_PROJECT_ID",), "responses": ()},
         option_headers={"organization": "OpenAI-Organization", "project": "OpenAI-Project"},
-        usual="gpt-4.1-mini",
+        example="gpt-4.1-mini",
+        by_default=True,
         quirks=(
             "Models that think are asked through the Responses API, without storing (`responses='never'`: "
             "Chat Completions); at another base URL it is Chat Completions unless `responses='always'`."
@@ -362,7 +364,8 @@ PROVIDERS: dict[str, Provider] = {
         key_header="x-api-key",
         options={"anthropic_version": (), "betas": (), "auth_token": ("ANTHROPIC_AUTH_TOKEN",)},
         connect=_anthropic_key,
-        usual="claude-sonnet-4-5",
+        example="claude-sonnet-4-5",
+        by_default=True,
     ),
     "google": Provider(
         title="Google Gemini",
@@ -371,10 +374,12 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variables=("GOOGLE_GEMINI_BASE_URL",),
         key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
         key_header="x-goog-api-key",
-        usual="gemini-2.5-flash",
+        example="gemini-2.5-flash",
+        by_default=True,
     ),
     "google-vertex": Provider(
         title="Google Vertex AI",
+        example="gemini-2.5-flash",
         wire=_on_vertex,
         base_url_variables=("GOOGLE_VERTEX_BASE_URL",),
         needs_key=False,
@@ -393,6 +398,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "bedrock": Provider(
         title="Amazon Bedrock",
+        example="us.anthropic.claude-sonnet-4-5-20250929-v1:0",
         wire=_converse,
         base_url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
         key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
@@ -409,6 +415,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "azure": Provider(
         title="Azure OpenAI",
+        example="gpt-5-mini",
         wire=_openai,
         base_url_variables=("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_BASE_URL"),
         key_variables=("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
@@ -432,7 +439,8 @@ PROVIDERS: dict[str, Provider] = {
         base_url_variables=("XAI_BASE_URL",),
         key_variables=("XAI_API_KEY",),
         options={"responses": ()},
-        usual="grok-4-fast",
+        example="grok-4-fast",
+        by_default=True,
     ),
     "deepseek": Provider(
         title="DeepSeek",
@@ -440,11 +448,13 @@ PROVIDERS: dict[str, Provider] = {
         base_url="https://api.deepseek.com",
         base_url_variables=("DEEPSEEK_BASE_URL",),
         key_variables=("DEEPSEEK_API_KEY",),
-        usual="deepseek-chat",
+        example="deepseek-chat",
+        by_default=True,
         quirks="Thoughts before tool calls are sent back within the run, as the API wants.",
     ),
     "gateway": Provider(
         title="Vercel AI Gateway",
+        example="anthropic/claude-sonnet-4.5",
         wire=_openai,
         base_url="https://ai-gateway.vercel.sh/v1",
         base_url_variables=("AI_GATEWAY_BASE_URL",),
@@ -454,6 +464,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "cloudflare": Provider(
         title="Cloudflare Workers AI",
+        example="@cf/meta/llama-3.3-70b-instruct-fp8-fast",
         wire=_chat,
         base_url="https://api.cloudflare.com/client/v4/accounts/{account_id}/ai/v1",
         base_url_variables=("CLOUDFLARE_BASE_URL",),
@@ -463,6 +474,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "openai-compatible": Provider(
         title="any other OpenAI-compatible service",
+        example="any-name",
         wire=_openai,
         base_url_variables=("OPENAI_COMPATIBLE_BASE_URL",),
         key_variables=("OPENAI_COMPATIBLE_API_KEY",),
