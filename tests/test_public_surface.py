@@ -1,3 +1,4 @@
+import asyncio
 import dataclasses
 import importlib
 import inspect
@@ -15,12 +16,14 @@ from replan import (
     ModelSettings,
     Planning,
     PlanningAgent,
+    ReplanError,
+    StageModel,
     Stages,
     Usage,
     tool,
 )
 from replan.errors import ConfigError, ModelTimeout, Overloaded
-from replan.events import AnyEvent, StepComplete, StepStart
+from replan.events import AnyEvent, Retry, StepComplete, StepStart
 from replan.journal import InboxItem
 from replan.model import ModelRequest
 from replan.models import resolve
@@ -96,7 +99,7 @@ def test_every_event_says_what_it_means(kind: type):
 
 
 def test_the_public_names_of_the_package_are_few_and_known():
-    assert len(replan.__all__) < 40
+    assert len(replan.__all__) < 45
     assert replan.__version__.count(".") == 2
 
 
@@ -144,9 +147,10 @@ async def seen(**options: Any) -> Any:
     model = ScriptedModel(otherwise=play, usage=USED)
     result = await PlanningAgent(model, tools=[look, other], **options).run("go")
     requests = [
-        ([t.name for t in r.tools], r.max_output_tokens, r.temperature, r.options, r.output and r.output.name)
+        ([t.name for t in r.tools], r.max_output_tokens, r.temperature, r.options, r.output and r.output.name,
+         r.top_p, r.stop, r.thinking, r.prompt_caching)
         for r in model.requests
-    ]
+    ]  # fmt: skip
     trace = [(s.step.description[:5], [use.ok for use in s.calls]) for s in result.trace]
     return result.status, result.stop_reason, result.iterations, result.revisions, trace, requests
 
@@ -183,6 +187,98 @@ async def retries() -> None:
 async def timeout() -> None:
     silent = ScriptedServer(otherwise=HttpReply(then="hang"))
     assert await outcome(silent, ModelSettings(timeout=0.05, max_retries=0)) == "ModelTimeout"
+
+
+async def max_seconds() -> None:
+    silent = ScriptedServer(otherwise=HttpReply(then="hang"))
+    assert await outcome(silent, ModelSettings(max_seconds=0.05)) == "ModelTimeout"
+
+
+async def waits(**settings: Any) -> list[float]:
+    """How long after one another a failing model is asked again."""
+    delays: list[float] = []
+    async with ScriptedServer(error_reply(503), error_reply(503), "at last") as server:
+        model = resolve(
+            "openai-compatible:x", base_url=server.base_url, settings=ModelSettings(max_retries=2, **settings)
+        )
+        await Agent(model, on_event=lambda e: delays.append(e.delay) if isinstance(e, Retry) else None).run("go")
+    return delays
+
+
+async def retry_delay() -> None:
+    assert await waits(retry_delay=0) == [0, 0]
+    assert all(0 <= delay < 0.05 for delay in await waits(retry_delay=0.01))
+
+
+async def retry_max_delay() -> None:
+    assert await waits(retry_delay=100, retry_max_delay=0) == [0, 0]
+
+
+async def retry_if() -> None:
+    def refusing() -> ScriptedServer:
+        return ScriptedServer(error_reply(400, "no"), "at last")
+
+    assert await outcome(refusing(), ModelSettings(retry_delay=0)) == "BadRequest"
+    assert await outcome(refusing(), ModelSettings(retry_delay=0, retry_if=lambda error: True)) == "at last"
+
+
+async def most_at_once(settings: ModelSettings) -> int:
+    """How many of three runs reach the model at once."""
+    async with ScriptedServer(otherwise=HttpReply(then="hang")) as server:
+        agent = Agent(resolve("openai-compatible:x", base_url=server.base_url, settings=settings))
+        async with asyncio.timeout(5), agent:
+            runs = [agent.start(str(number)) for number in range(3)]
+            while len(server.requests) < (settings.max_concurrent_calls or 3):
+                await asyncio.sleep(0)
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+            reached = len(server.requests)
+            for run in runs:
+                run.cancel()
+    return reached
+
+
+async def max_concurrent_calls() -> None:
+    assert await most_at_once(ModelSettings(max_concurrent_calls=2)) == 2
+    assert await most_at_once(ModelSettings()) == 3
+
+
+async def max_calls_per_minute() -> None:
+    settings = ModelSettings(max_calls_per_minute=1, max_seconds=0.2)
+    async with ScriptedServer(otherwise="ok") as server:
+        agent = Agent(resolve("openai-compatible:x", base_url=server.base_url, settings=settings))
+        await agent.run("go")
+        with pytest.raises(ReplanError, match=r"in 0\.2 s"):
+            await agent.run("go")
+
+
+async def cost_estimator() -> None:
+    settings = ModelSettings(cost_estimator=lambda model, usage: 2)
+    assert (await Agent(ScriptedModel("ok"), settings=settings).run("go")).cost == 2
+
+
+async def replanner() -> None:
+    await differs(models=Stages(replanner=StageModel(thinking="high")))
+
+
+async def stage_model() -> None:
+    assert await answered(lambda own: Stages(planner=StageModel(model=own))) == ["decision", "plan"]
+
+
+async def stage_address() -> None:
+    async with ScriptedServer(otherwise="ok") as server:
+        stage = StageModel(model="openai-compatible:x", base_url=server.base_url, api_key="own-key-own-key")
+        agent = PlanningAgent(ScriptedModel(otherwise=play), models=Stages(synthesizer=stage), tools=[look, other])
+        await agent.run("go")
+    assert server.requests[0].headers["authorization"] == "Bearer own-key-own-key"
+
+
+def stage(**options: Any) -> Callable[[], Awaitable[None]]:
+    return lambda: differs(models=Stages(executor=StageModel(**options)))
+
+
+def asked(**settings: Any) -> Callable[[], Awaitable[None]]:
+    return lambda: differs(settings=ModelSettings(**settings))
 
 
 async def planner() -> None:
@@ -267,6 +363,17 @@ EFFECTS: dict[tuple[type, str], Callable[[], Awaitable[None]]] = {
     (ModelSettings, "max_output_tokens"): lambda: differs(settings=ModelSettings(max_output_tokens=7)),
     (ModelSettings, "temperature"): lambda: differs(settings=ModelSettings(temperature=0.5)),
     (ModelSettings, "options"): lambda: differs(settings=ModelSettings(options={"seed": 1})),
+    (ModelSettings, "top_p"): asked(top_p=0.5),
+    (ModelSettings, "stop"): asked(stop=("END",)),
+    (ModelSettings, "thinking"): asked(thinking="high"),
+    (ModelSettings, "prompt_caching"): asked(prompt_caching=False),
+    (ModelSettings, "max_seconds"): max_seconds,
+    (ModelSettings, "retry_delay"): retry_delay,
+    (ModelSettings, "retry_max_delay"): retry_max_delay,
+    (ModelSettings, "retry_if"): retry_if,
+    (ModelSettings, "max_concurrent_calls"): max_concurrent_calls,
+    (ModelSettings, "max_calls_per_minute"): max_calls_per_minute,
+    (ModelSettings, "cost_estimator"): cost_estimator,
     (ModelSettings, "timeout"): timeout,
     (ModelSettings, "max_retries"): retries,
     (Planning, "replan_after"): lambda: differs(planning=Planning(replan_after=lambda result: False)),
@@ -279,14 +386,21 @@ EFFECTS: dict[tuple[type, str], Callable[[], Awaitable[None]]] = {
     (Planning, "with_cost"): with_cost,
     (Stages, "planner"): planner,
     (Stages, "executor"): executor,
+    (Stages, "replanner"): replanner,
     (Stages, "synthesizer"): synthesizer,
+    (StageModel, "model"): stage_model,
+    (StageModel, "thinking"): stage(thinking="high"),
+    (StageModel, "max_output_tokens"): stage(max_output_tokens=7),
+    (StageModel, "temperature"): stage(temperature=0.5),
+    (StageModel, "options"): stage(options={"seed": 1}),
+    (StageModel, "base_url"): stage_address,
+    (StageModel, "api_key"): stage_address,
 }
 
 
 def test_every_option_has_an_effect_that_is_tested():
-    options = {
-        (kind, field.name) for kind in (Limits, ModelSettings, Planning, Stages) for field in dataclasses.fields(kind)
-    }
+    kinds = (Limits, ModelSettings, Planning, StageModel, Stages)
+    options = {(kind, field.name) for kind in kinds for field in dataclasses.fields(kind)}
     assert options == set(EFFECTS)
 
 

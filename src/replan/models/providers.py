@@ -200,7 +200,7 @@ def _base_url(row: Provider, given: Given) -> str:
             raise ValueError(base)
     except ValueError:
         raise ConfigError(f"base URL {base!r} is none; give one such as 'https://api.example.com/v1'") from None
-    return base
+    return base.rstrip("/")
 
 
 def _key_auth(row: Provider, given: Given) -> Auth:
