@@ -22,7 +22,7 @@ from replan import (
     Usage,
     tool,
 )
-from replan.errors import ConfigError, ModelTimeout, Overloaded
+from replan.errors import ConfigError
 from replan.events import AnyEvent, Retry, StepComplete, StepStart
 from replan.journal import InboxItem
 from replan.model import ModelRequest
@@ -168,7 +168,7 @@ async def outcome(server: ScriptedServer, settings: ModelSettings) -> str:
         agent = Agent(resolve("openai-compatible:x", base_url=server.base_url, settings=settings))
         try:
             return (await agent.run("go")).text
-        except (Overloaded, ModelTimeout) as error:
+        except ReplanError as error:
             return type(error).__name__
 
 
