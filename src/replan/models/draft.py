@@ -70,9 +70,10 @@ class Draft:
         block.pieces.append(arguments)
         return CallDelta(block.name, arguments)
 
-    def replace(self, key: Hashable, text: str) -> None:
-        """Set the whole text, or arguments, of a block in place of its pieces."""
-        self._blocks[key].pieces = [text]
+    def said(self, key: Hashable) -> str:
+        """The text, or the arguments, of a block so far; empty where there is no such block."""
+        block = self._blocks.get(key)
+        return "".join(block.pieces) if block else ""
 
     def done(self, finish: FinishReason, tally: "Tally", sent: Sent) -> Done:
         """The whole reply. A reply that the filter stopped, or in which the model refused, has a refusal."""

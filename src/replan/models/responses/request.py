@@ -1,0 +1,123 @@
+"""Requests of the OpenAI Responses API (reference "Create a response")."""
+
+import re
+from collections.abc import Collection, Mapping
+
+from replan.encoding import JSON, JSONObject, encode
+from replan.model import Conversation, ModelRequest, ToolSpec
+from replan.models.body import ToolList, object_bytes
+from replan.models.caching import cache_key
+from replan.models.chat.request import endpoint_url, wire_id
+from replan.models.options import merge_options
+from replan.models.schemas import openai_parameters, openai_strict
+from replan.models.sse import EventParser
+from replan.models.structured import schema_instructions
+from replan.models.thinking import resolve_thinking
+from replan.models.wire import Body, Endpoint
+
+from .items import items_of
+from .reply import ResponsesReply
+
+__all__ = ["ResponsesWire"]
+
+
+class ResponsesWire:
+    """`POST {base_url}/responses`. The API has no stop texts: `stop` is not sent."""
+
+    objections: Mapping[str, re.Pattern[str]] = {
+        "tool_choice": re.compile(r"tool.?choice", re.I),
+        "output": re.compile(r"text\.format|response.?format|json_schema|structured.?output", re.I),
+        "encrypted": re.compile(r"encrypted|\binclude\b", re.I),
+        "thinking": re.compile(r"reasoning|thinking", re.I),
+        "sampling": re.compile(r"temperature|top_p", re.I),
+        "prompt_cache_key": re.compile(r"prompt_cache_key", re.I),
+        "store": re.compile(r"\bstore\b", re.I),
+    }
+    server_wide = frozenset(["prompt_cache_key", "store"])
+    decoder = EventParser
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint, self._profile = endpoint, endpoint.profile
+        self._url = endpoint_url(endpoint.base_url, "/responses")
+        self._tools = ToolList(_tool)
+        self._store = f"responses:{endpoint.name}"
+
+    def url(self, request: ModelRequest) -> str:
+        """Where the request goes."""
+        return self._url
+
+    def headers(self, request: ModelRequest) -> Mapping[str, str]:
+        """None of its own."""
+        return {}
+
+    def reply(self, request: ModelRequest) -> ResponsesReply:
+        """What collects the reply."""
+        return ResponsesReply(self._endpoint.name, self._endpoint.auth.secrets)
+
+    def taken(self, call_id: str, body: bytes) -> bool:
+        """Whether the call id occurs in a request."""
+        return b'"call_id":' + encode(wire_id(call_id)) in body
+
+    def body(self, request: ModelRequest, off: Collection[str]) -> Body:
+        """The request without the parts in `off`."""
+        parts = {name: value for name, value in self._parts(request).items() if value and name not in off}
+        instructions = request.instructions
+        if request.output is not None and "output" not in parts:
+            instructions = schema_instructions(instructions, request.output)
+        fields: JSONObject = {"model": self._endpoint.model}
+        if instructions:
+            fields["instructions"] = instructions
+        encoded = {name: encode(value) for name, value in fields.items()}
+        if request.tools:
+            encoded["tools"] = self._tools.encoded(request.tools)
+        encoded["input"] = self._input(request.conversation)
+        settings: JSONObject = {"stream": True}
+        if request.max_output_tokens is not None:
+            settings["max_output_tokens"] = request.max_output_tokens
+        settings = merge_options(settings, *parts.values(), request.options)
+        encoded |= {name: encode(value) for name, value in settings.items()}
+        return Body(object_bytes(encoded), frozenset(parts))
+
+    def _parts(self, request: ModelRequest) -> dict[str, JSONObject]:
+        """The parts that some servers refuse, as the fields that they are in."""
+        thinks, key = self._profile.thinking != "none", cache_key(request)
+        return {
+            "store": {"store": False},
+            "encrypted": {"include": ["reasoning.encrypted_content"]} if thinks else {},
+            "thinking": resolve_thinking(request.thinking or None, self._profile),
+            "output": self._output(request),
+            "tool_choice": self._choice(request),
+            "sampling": self._sampling(request),
+            "prompt_cache_key": {"prompt_cache_key": key} if key and self._profile.caching == "key" else {},
+        }
+
+    def _choice(self, request: ModelRequest) -> JSONObject:
+        refused = request.thinking and not self._profile.forced_calls_while_thinking
+        auto = request.tool_choice == "auto" or (refused and request.tool_choice == "required")
+        return {} if auto or not request.tools else {"tool_choice": request.tool_choice}
+
+    def _sampling(self, request: ModelRequest) -> JSONObject:
+        given: JSONObject = {"temperature": request.temperature, "top_p": request.top_p}
+        return {name: value for name, value in given.items() if value is not None} if self._profile.sampling else {}
+
+    def _output(self, request: ModelRequest) -> JSONObject:
+        output = request.output
+        if output is None or self._profile.structured_output != "native" or output.schema.get("type") != "object":
+            return {}
+        strict = openai_strict(output.schema)
+        form = {"type": "json_schema", "name": output.name, "schema": output.schema, "strict": strict}
+        return {"text": {"format": form}}
+
+    def _input(self, conversation: Conversation) -> bytes:
+        fragments = conversation.encoded.setdefault(self._store, [])
+        for message in conversation.messages[len(fragments) :]:
+            items = items_of(message, self._endpoint.name, self._profile)
+            fragments.append(b",".join(encode(item) for item in items))
+        return b"[" + b",".join(fragments) + b"]"
+
+
+def _tool(tool: ToolSpec) -> JSON:
+    parameters = openai_parameters(tool.parameters)
+    described = {"description": tool.description} if tool.description else {}
+    strict = openai_strict(parameters)
+    return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": strict}
