@@ -21,6 +21,8 @@ from .reply import AnthropicReply
 __all__ = ["AnthropicWire"]
 
 _MAX_TOKENS = 4096
+_ENCODED = ("tools", "system", "messages")
+"""Fields that are put in encoded, over which an option of their name counts."""
 _LEAST_BUDGET = 1024
 _BEFORE = encode(text_block("(The conversation begins.)"))
 _BEHIND = encode(text_block("(Go on.)"))
@@ -95,8 +97,7 @@ class AnthropicWire:
         if instructions := self._instructions(request, native=output is not None):
             encoded["system"] = encode([{**text_block(instructions), **({"cache_control": mark} if mark else {})}])
         encoded["messages"] = self._messages(request.conversation, mark)
-        for name in encoded.keys() & request.options.keys() - fields.keys():
-            encoded[name] = encode(request.options[name])
+        encoded |= {name: encode(value) for name, value in request.options.items() if name in _ENCODED}
         found = {"thinking": asked, "output": output, "tool_choice": choice, "cache": mark}
         return Body(object_bytes(encoded), frozenset(part for part, value in found.items() if value))
 
