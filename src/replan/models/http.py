@@ -133,7 +133,7 @@ class _Pool:
 
         if len(self._ways) > 1000:
             self._ways.clear()
-        way = self._ways[url] = {"url": yarl.URL(url), "proxy": _proxy(url), "ssl": _tls(url)}
+        way = self._ways[url] = {"url": yarl.URL(url, encoded="%" in url), "proxy": _proxy(url), "ssl": _tls(url)}
         return way
 
     def _limits(self, timeout: float) -> Any:
