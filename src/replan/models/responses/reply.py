@@ -110,7 +110,7 @@ class ResponsesReply:
                 deltas.append(self._draft.call((at, "call"), name=name, call_id=call_id))
             case "reasoning":
                 self._draft.thinking((at, "reasoning"))
-            case "message" if item.get("phase"):
+            case "message" if item.get("phase") and not self._draft.said((at, 0)):
                 self._draft.thinking((at, "phase"), data={"phase": item["phase"]})
             case _:
                 pass  # items of tools that the provider runs itself
