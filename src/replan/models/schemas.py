@@ -79,8 +79,7 @@ class _Inliner:
         self.cut = False
 
     def whole(self) -> JSONObject:
-        found = self._schema(self._root, (), _MOST_DEPTH)
-        return found if isinstance(found, dict) else {}
+        return _dict(self._schema(self._root, (), _MOST_DEPTH))
 
     def _schema(self, node: JSON, path: tuple[str, ...], depth: int) -> JSON:
         if isinstance(node, bool):
@@ -105,7 +104,7 @@ class _Inliner:
             self.cut = self.cut or reference in path
             return own
         found = self._schema(target, (*path, reference), depth - 1)
-        return _both(found if isinstance(found, dict) else {}, own if isinstance(own, dict) else {})
+        return _both(_dict(found), _dict(own))
 
     def _value(self, word: str, value: JSON, path: tuple[str, ...], depth: int) -> JSON:
         if word in _MAPS and isinstance(value, dict):
@@ -141,7 +140,7 @@ def _target(reference: str, root: JSONObject) -> JSON:
             node = items[int(name)] if name.isdecimal() and int(name) < len(items) else None
         else:
             node = _dict(node).get(name)
-    return node if isinstance(node, dict | bool) else None
+    return node if isinstance(node, bool) else _dict(node) if isinstance(node, dict) else None
 
 
 def _named(root: JSONObject) -> Iterable[JSON]:

@@ -145,15 +145,22 @@ class Decoder(Protocol):
 class Wire(Protocol):
     """How one API is spoken, to one endpoint. Used by several runs at once."""
 
-    objections: Mapping[str, re.Pattern[str]]
-    """Parts of a request that some servers refuse, each with how to recognise it in what they say. Such a request is
-    sent again without, and that is remembered for the life of the process.
-    """
+    @property
+    def objections(self) -> Mapping[str, re.Pattern[str]]:
+        """Parts of a request that some servers refuse, each with how to recognise it in what they say. Such a request
+        is sent again without, and that is remembered for the life of the process.
+        """
+        ...
 
-    server_wide: Collection[str]
-    """The parts that a server refuses whatever the model."""
+    @property
+    def server_wide(self) -> Collection[str]:
+        """The parts that a server refuses whatever the model."""
+        ...
 
-    decoder: Callable[[], Decoder]
+    @property
+    def decoder(self) -> Callable[[], Decoder]:
+        """Makes what turns a stream's bytes into events."""
+        ...
 
     def url(self, request: ModelRequest) -> str:
         """Where the request goes."""

@@ -3,7 +3,7 @@
 import hashlib
 import re
 
-from replan.encoding import JSONObject
+from replan.encoding import JSONObject, is_object
 from replan.messages import (
     Assistant,
     Audio,
@@ -67,7 +67,7 @@ def _said(part: Text | Thinking | Refusal | ToolCall, name: str) -> list[JSONObj
 
 def _thought(part: Thinking) -> list[JSONObject]:
     """The thought as it came; one without signature is not taken back."""
-    if isinstance(part.data, dict):
+    if is_object(part.data):
         return [part.data]
     if part.signature is None:
         return []

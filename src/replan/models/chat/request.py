@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from replan.encoding import JSON, JSONObject, encode
+from replan.encoding import JSON, JSONObject, encode, is_list
 from replan.errors import ConfigError
 from replan.messages import (
     Assistant,
@@ -174,7 +174,7 @@ class ChatWire:
     def _thoughts(self, message: Assistant) -> JSONObject:
         """Thoughts before calls, for a model that wants its own back: signed ones, and those of DeepSeek."""
         own = [p for p in message.content if isinstance(p, Thinking) and p.model == self._endpoint.name]
-        if details := [part.data for part in own if isinstance(part.data, list)]:
+        if details := [part.data for part in own if is_list(part.data)]:
             return {"reasoning_details": details[0]}
         return {"reasoning_content": own[0].text} if own and self._profile.thinking == "switch" else {}
 

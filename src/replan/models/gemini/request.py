@@ -29,8 +29,7 @@ class GeminiWire:
 
     objections: Mapping[str, re.Pattern[str]] = {
         "output": re.compile(
-            r"response.?(json.?)?schema|response.?mime|controlled generation|json mode|function calling with a response",
-            re.I,
+            r"response.?(json.?)?schema|response.?mime|controlled gen|json mode|with a response", re.I
         ),
         "tool_choice": re.compile(r"function.?calling.?config|tool.?config", re.I),
         "thinking": re.compile(r"thinking", re.I),

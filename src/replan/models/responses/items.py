@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from replan.encoding import JSON, JSONObject, encode
+from replan.encoding import JSON, JSONObject, encode, is_object
 from replan.messages import (
     Assistant,
     Audio,
@@ -64,7 +64,7 @@ def _said(message: Assistant, name: str) -> list[JSONObject]:
     phase: JSONObject = {}
     for part in message.content:
         if isinstance(part, Thinking):
-            own = part.data if part.model == name and isinstance(part.data, dict) else {}
+            own = part.data if part.model == name and is_object(part.data) else {}
             if "phase" in own:
                 phase = {"phase": own["phase"]}
             elif own and part.signature:
