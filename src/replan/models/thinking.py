@@ -54,7 +54,8 @@ def _wanted(thinking: Thinking) -> ThinkingLevel:
 
 def _taken(level: ThinkingLevel, profile: ModelProfile) -> ThinkingLevel | None:
     """The level that is sent: the nearest that the model takes; None where it takes none at all."""
-    taken = profile.thinking_levels or _TAKEN.get(profile.thinking, ("none", *_ORDER))
+    possible = _TAKEN.get(profile.thinking, ("none", *_ORDER))
+    taken = [known for known in possible if known in profile.thinking_levels] or possible
     known: list[ThinkingLevel] = [known for known in _ORDER if known in taken]
     if level == "none":
         return "none" if "none" in taken else next(iter(known), None)
@@ -86,8 +87,12 @@ def _reasoning(thinking: Thinking, profile: ModelProfile) -> JSONObject:
 
 
 def _switch(thinking: Thinking, profile: ModelProfile) -> JSONObject:
+    """On or off, and how much where the model is known to take several levels."""
     level = _level(thinking, profile)
-    return {} if level is None else {"thinking": {"type": "disabled" if level == "none" else "enabled"}}
+    if level is None or level == "none":
+        return {} if level is None else {"thinking": {"type": "disabled"}}
+    effort = {"reasoning_effort": level} if len({*profile.thinking_levels} - {"none"}) > 1 else {}
+    return {"thinking": {"type": "enabled"}, **effort}
 
 
 def _budget(thinking: Thinking, profile: ModelProfile) -> JSONObject:
