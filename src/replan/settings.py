@@ -76,13 +76,13 @@ class Thinking:
         if self.level not in get_args(ThinkingLevel):
             known = ", ".join(map(repr, get_args(ThinkingLevel)))
             raise ConfigError(f"thinking level {self.level!r} is unknown; give one of {known}")
-        budget = self.budget_tokens
+        budget: Any = self.budget_tokens
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
             raise ConfigError(f"budget_tokens is {budget!r}; give a whole number of tokens, or leave it out")
 
     @staticmethod
-    def of(setting: "ThinkingSetting") -> "Thinking | None":
-        """The value that a setting means: True is `medium`, False and None are None, nothing is asked for.
+    def of(setting: Any) -> "Thinking | None":
+        """The value that a setting (`ThinkingSetting`) means: True is `medium`, False and None are None, nothing is asked for.
 
         Raises `ConfigError` for anything that is no setting.
         """
@@ -114,7 +114,7 @@ class PromptCaching:
             raise ConfigError(f"ttl is {self.ttl!r}; give '5m' or '1h'")
 
     @staticmethod
-    def of(setting: "PromptCaching | bool") -> "PromptCaching | None":
+    def of(setting: Any) -> "PromptCaching | None":
         """The value that a setting means: True is the default, False none. Raises `ConfigError` for anything else."""
         if isinstance(setting, PromptCaching):
             return setting

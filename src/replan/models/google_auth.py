@@ -6,10 +6,12 @@ The one place where `google-auth` is imported; a plain token does without it.
 import asyncio
 import datetime
 import inspect
+import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
 from replan.errors import AuthError, ConfigError, MissingDependency
@@ -32,10 +34,11 @@ def vertex_base_url(project: str, location: str) -> str:
 class GoogleAuth:
     """An access token for each request, made anew before it ends.
 
-    `access_token` is a token, or a function, sync or async, that gives one. Without it `credentials` count: the path of
-    a service account's key file, its content, or a `google.auth.credentials.Credentials`; without these the application
-    default credentials. Raises `MissingDependency` where `google-auth` is needed and not installed, and `ConfigError`
-    for credentials that cannot be read.
+    `access_token` is a token, or a function, sync or async, that gives one. Without it `credentials` count: the
+    path of a service account's key file, its content, or a `google.auth.credentials.Credentials`; without these the
+    application default credentials (`GOOGLE_APPLICATION_CREDENTIALS`, those of gcloud, or of the machine). Raises
+    `MissingDependency` where `google-auth` is needed and not installed, and `ConfigError` for credentials that
+    cannot be read.
     """
 
     def __init__(self, *, credentials: Any = None, access_token: Token | None = None) -> None:
@@ -106,7 +109,7 @@ def _found(credentials: Any) -> tuple[Any, str | None]:
         if credentials is None:
             return library.default(scopes=[_SCOPE])
         if isinstance(credentials, str):
-            return library.load_credentials_from_file(credentials, scopes=[_SCOPE])
+            credentials = json.loads(Path(credentials).read_text("utf-8"))
         if isinstance(credentials, Mapping):
             info = cast("Mapping[str, Any]", credentials)
             return accounts.Credentials.from_service_account_info(info, scopes=[_SCOPE]), info.get("project_id")

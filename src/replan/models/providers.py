@@ -386,7 +386,7 @@ PROVIDERS: dict[str, Provider] = {
         options={
             "project": ("GOOGLE_VERTEX_PROJECT", "GOOGLE_CLOUD_PROJECT"),
             "location": ("GOOGLE_VERTEX_LOCATION", "GOOGLE_CLOUD_LOCATION"),
-            "credentials": ("GOOGLE_APPLICATION_CREDENTIALS",),
+            "credentials": (),
             "access_token": (),
         },
         connect=_vertex,

@@ -213,8 +213,8 @@ class HttpModel:
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Run one call; see `Model.stream`."""
-        deltas = repeat(partial(self._attempt, self._complete(request)), self._backoff, model=self.name)
-        return deltas if self._limiter is None else self._limiter.stream(deltas)
+        attempt = self._attempt if self._limiter is None else self._held
+        return repeat(partial(attempt, self._complete(request)), self._backoff, model=self.name)
 
     async def close(self) -> None:
         """Nothing to release: connections belong to the event loop."""
@@ -234,6 +234,13 @@ class HttpModel:
             prompt_caching=caching or None,
             options=merge_options(own.options, request.options),
         )
+
+    async def _held(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """One attempt, begun when the model's limits allow it; a repeat waits anew."""
+        assert self._limiter is not None
+        async with self._limiter.slot(), aclosing(self._attempt(request)) as deltas:
+            async for delta in deltas:
+                yield delta
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         tool = OutputTool.of(request, self.profile)
