@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from .encoding import JSONObject
 from .errors import ConfigError, ModelError
@@ -82,7 +82,7 @@ class Thinking:
 
     @staticmethod
     def of(setting: Any) -> "Thinking | None":
-        """The value that a setting (`ThinkingSetting`) means: True is `medium`, False and None are None, nothing is asked for.
+        """The value that a setting means: True is `medium`, False and None are None, nothing is asked for.
 
         Raises `ConfigError` for anything that is no setting.
         """
@@ -92,7 +92,7 @@ class Thinking:
             return setting
         if setting is not True and not isinstance(setting, str):
             raise ConfigError(f"thinking is {setting!r}; give True, False, a level such as 'high', or Thinking(...)")
-        return Thinking() if setting is True else Thinking(level=setting)
+        return Thinking() if setting is True else Thinking(level=cast("ThinkingLevel", setting))
 
 
 ThinkingSetting: TypeAlias = bool | ThinkingLevel | Thinking | None
