@@ -496,6 +496,16 @@ def test_a_damaged_byte_is_noticed(at: int, change: int):
     assert failure.repeat
 
 
+def test_a_header_of_an_unknown_type_cannot_be_read_over():
+    with pytest.raises(Failure, match="damaged"):
+        EventStreamDecoder("m").feed(frame(b"{}", odd=(42, b"x"), event_type="x"))
+
+
+def test_redacted_thoughts_that_are_not_base64_are_survived():
+    data = START + block(0, {"reasoningContent": {"redactedContent": "é"}}) + SAID + stop("end_turn") + counts()
+    assert read(data).message.text == "I look ü."
+
+
 def test_events_before_the_damage_come_first():
     decoder = EventStreamDecoder("test:m")
     spoiled = bytearray(SAID)

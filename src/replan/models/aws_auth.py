@@ -94,7 +94,8 @@ class AwsAuth:
     def _renew(self) -> Any:
         """Find the credentials, or have them renewed. Blocks; used by several event loops."""
         exceptions = _botocore("exceptions")
-        _botocore("awsrequest"), _botocore("auth")  # loaded here, because that takes long
+        _botocore("auth")  # loaded here, because that takes long
+        _botocore("awsrequest")
         with self._lock:
             try:
                 self._found = self._found or self._find()
