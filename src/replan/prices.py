@@ -85,6 +85,6 @@ def _looked_up(table: str, name: str, usage: Usage) -> Decimal | None:
         cache_write_tokens=Decimal(written) / calls if written else None,
     )
     try:
-        return genai_prices.calc_price(counts, name, provider_id=table).total_price * calls
+        return round(genai_prices.calc_price(counts, name, provider_id=table).total_price * calls, 12)
     except (LookupError, ValueError):
         return None
