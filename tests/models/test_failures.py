@@ -145,3 +145,24 @@ def test_a_long_wait_is_capped_and_told():
     failure = failed(429, b"", {"retry-after": "3600"})
     assert failure.wait == MAX_RETRY_AFTER
     assert failure.error.retry_after == 3600
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "repeat"),
+    [
+        (429, {"message": "Too many tokens, please wait before trying again."}, RateLimited, True),
+        (
+            400,
+            {"message": "Input Tokens Exceeded: Number of input tokens exceeds maximum length"},
+            ContextTooLong,
+            False,
+        ),
+        (400, {"message": "input length and `max_tokens` exceed context limit: 1 + 2 > 2"}, ContextTooLong, False),
+        (424, {"message": "The model returned an error."}, Overloaded, True),
+        (403, {"Message": "User x is not authorized"}, AuthError, False),
+    ],
+)
+def test_failures_of_bedrock_are_sorted(status: int, body: dict, kind: type, repeat: bool):
+    failure = failed(status, body)
+    assert (type(failure.error), failure.repeat) == (kind, repeat)
+    assert next(iter(body.values()))[:20] in str(failure.error)

@@ -230,8 +230,12 @@ async def test_what_a_server_refuses_is_left_out(finish, words: str, field: str)
     async with ScriptedServer(error_reply(400, words), answer) as server:
         await finish(
             model_at(server, ResponsesWire, profile=FULL),
-            output=OutputSchema("answer", CLOSED), temperature=0.1, thinking=Ask(), cache_key="a:b", prompt_caching=PromptCaching(),
-        )  # fmt: skip
+            output=OutputSchema("answer", CLOSED),
+            temperature=0.1,
+            thinking=Ask(),
+            cache_key="a:b",
+            prompt_caching=PromptCaching(),
+        )
     refused, again = (r.json for r in server.requests)
     assert set(refused) - set(again) == {field}
 

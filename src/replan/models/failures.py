@@ -28,7 +28,8 @@ _TAGS = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.I | re.S)
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|string_above_max_length|model_max_prompt_tokens|request_too_large"
     r"|(prompt|input|request|messages?|conversation) (is|are|was) too (long|large)|request too large"
-    r"|too many (input )?tokens"
+    r"|too many input tokens|too many tokens(?!,? ?(please )?(wait|per|try))"
+    r"|input tokens? (exceeded|count|length)|input length and `?max_tokens`? exceed|number of input tokens"
     r"|input token count|maximum (prompt|input) length|reduce the length of|maximum number of (input )?tokens"
     r"|context[ _-]?(length|window|size)\b.*(exceed|too |request|great|larg|fit|reduce|overflow|beyond)"
     r"|(exceed|maximum|too |great|larg|fit|overflow|beyond|limit)\w*\b.*\bcontext[ _-]?(length|window|size)",
@@ -38,7 +39,7 @@ _QUOTA = re.compile(r"insufficient_quota|billing|insufficient (balance|credits?)
 _EVENT_KINDS = (
     ("rate_limit|too_many_requests|resource_exhausted|throttl", 429),
     ("overloaded|unavailable|capacity", 503),
-    ("auth|api_key|permission", 401),
+    ("auth|api_key|permission|denied|forbidden", 401),
     ("invalid_request|bad_?request|validation|invalid_argument", 400),
     ("timeout|deadline", 408),
     ("server|internal|api_error", 500),
@@ -120,7 +121,7 @@ def _sorted(status: int, said: str, *, html: bool = False) -> tuple[type[ModelEr
         return ModelTimeout, True
     if status == 429:
         return RateLimited, not _QUOTA.search(said)
-    if status >= 500 or status == 409:
+    if status >= 500 or status in (409, 424):
         return Overloaded, status != 501
     return (BadResponse if html else BadRequest), False
 
@@ -147,7 +148,7 @@ def _message(data: JSON, depth: int = 4) -> str:
         return ""
     fields = cast("dict[str, Any]", data)
     place = ".".join(str(step) for step in fields["loc"]) + ": " if isinstance(fields.get("loc"), list) else ""
-    names = ("error", "message", "detail", "msg", "errors", "error_description", "title")
+    names = ("error", "message", "Message", "detail", "msg", "errors", "error_description", "title")
     return next((place + text for name in names if (text := _message(fields.get(name), depth - 1))), "")
 
 

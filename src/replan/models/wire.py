@@ -299,7 +299,7 @@ class HttpModel:
 
     def _objection(self, failure: Failure, parts: Collection[str]) -> str | None:
         """The part of the request that the server refuses, if that is what it says."""
-        if failure.error.status not in (400, 404, 415, 422, 501):
+        if failure.error.status not in (400, 403, 404, 415, 422, 501):
             return None
         words = self._wire.objections
         return next((part for part in words if part in parts and words[part].search(failure.text)), None)
