@@ -135,7 +135,7 @@ def test_models_of_google(model: str, most: int, thinking: str, levels: str, res
         ("xai", "grok-4-fast", {"context_window": 2_000_000, "images": True, "caching": "automatic"}),
         ("xai", "grok-code-fast-1", {"context_window": 256_000, "images": False, "thinking": "none"}),
         ("xai", "of-tomorrow", {"images": True, "structured_output": "native"}),
-        ("deepseek", "deepseek-chat", {"structured_output": "tool", "thinking": "switch", "images": False}),
+        ("deepseek", "deepseek-chat", {"structured_output": "prompted", "thinking": "switch", "images": False}),
         ("deepseek", "deepseek-reasoner", {"structured_output": "prompted", "thinking": "switch"}),
         ("deepseek", "deepseek-v4-pro", {"context_window": 1_000_000, "forced_calls_while_thinking": False}),
         ("deepseek", "of-tomorrow", {"context_window": 1_000_000, "thinking": "switch"}),
@@ -174,14 +174,14 @@ def test_models_of_others(provider: str, model: str, known: dict[str, Any]):
 def test_a_server_that_is_not_known_says_itself_what_it_does_not_take(model: str):
     profile = profile_for("openai-compatible", model)
     assert (profile.structured_output, profile.thinking, profile.caching) == ("native", "effort", "automatic")
-    assert profile.sampling
+    assert (profile.sampling, profile.files) == (True, False)
     assert profile.images or model == "qwen3-32b"
 
 
 @pytest.mark.parametrize("provider", ["bedrock", "cloudflare", "gateway", "google", "anthropic", "nobody"])
 def test_a_model_that_is_not_known_reads_no_media(provider: str):
     profile = profile_for(provider, "of-tomorrow")
-    assert profile.context_window == 128_000
+    assert (profile.context_window, profile.thinking) == (128_000, "none")
     assert (profile.images, profile.audio, profile.files, profile.result_images) == (False,) * 4
     assert profile.structured_output == {"gateway": "native", "anthropic": "tool"}.get(provider, "prompted")
 

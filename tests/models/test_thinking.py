@@ -66,9 +66,8 @@ def test_true_is_medium(style: ThinkingStyle):
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_the_providers_default_asks_for_the_thoughts_of_gemini_only(style: ThinkingStyle):
-    shown = {"thinkingConfig": {"includeThoughts": True}} if style.startswith("gemini") else {}
-    assert asked("provider-default", style) == shown
+def test_the_providers_default_asks_for_nothing(style: ThinkingStyle):
+    assert asked("provider-default", style) == {}
     assert asked(Thinking(level="provider-default", include_thoughts=False), style) == {}
 
 

@@ -198,11 +198,9 @@ GOOGLE = {
 GROK = ModelProfile(context_window=256_000, images=True, caching="automatic")
 _GROK_4 = replace(GROK, thinking="effort", thinking_levels=("none", *_LOW))
 _DEEPSEEK_3 = ModelProfile(
-    structured_output="tool", thinking="switch", forced_calls_while_thinking=False, caching="automatic"
+    structured_output="prompted", thinking="switch", forced_calls_while_thinking=False, caching="automatic"
 )
-DEEPSEEK = replace(
-    _DEEPSEEK_3, context_window=1_000_000, structured_output="prompted", thinking_levels=("none", "low", "high")
-)
+DEEPSEEK = replace(_DEEPSEEK_3, context_window=1_000_000, thinking_levels=("none", "low", "high"))
 _NOVA = ModelProfile(
     context_window=300_000,
     max_output_tokens=10_000,
@@ -238,10 +236,8 @@ OTHERS = {
     "deepseek": DEEPSEEK,
     "deepseek-chat": replace(_DEEPSEEK_3, context_window=128_000),
     "deepseek-v3": replace(_DEEPSEEK_3, context_window=128_000),
-    "deepseek-reasoner": replace(
-        _DEEPSEEK_3, context_window=128_000, structured_output="prompted", thinking_levels=("high",)
-    ),
-    "deepseek-r1": replace(_DEEPSEEK_3, context_window=128_000, structured_output="prompted", thinking="none"),
+    "deepseek-reasoner": replace(_DEEPSEEK_3, context_window=128_000, thinking_levels=("high",)),
+    "deepseek-r1": replace(_DEEPSEEK_3, context_window=128_000, thinking="none"),
     "deepseek-v4": DEEPSEEK,
     "nova": _NOVA,
     "nova-micro": replace(_NOVA, context_window=128_000, images=False, files=False, result_images=False),

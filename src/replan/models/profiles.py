@@ -52,7 +52,7 @@ def _own_openai(name: str, start: str, known: ModelProfile | None) -> ModelProfi
 def _by_chat(name: str, start: str, known: ModelProfile | None) -> ModelProfile:
     """A model behind the Chat format of another: thoughts are asked for as an effort, and never sent back."""
     if known is None:
-        return ModelProfile(thinking="effort", caching="automatic")
+        return ModelProfile(caching="automatic")
     return replace(
         known,
         result_images=False,
@@ -65,7 +65,7 @@ def _compatible(name: str, start: str, known: ModelProfile | None) -> ModelProfi
     """A server of which nothing is known: what it refuses is left out when it says so."""
     profile = _by_chat(name, start, known)
     images = profile.images or known is None or start in OPENAI
-    return replace(profile, structured_output="native", images=images, thinking="effort", sampling=True)
+    return replace(profile, structured_output="native", images=images, files=False, thinking="effort", sampling=True)
 
 
 def _cloudflare(name: str, start: str, known: ModelProfile | None) -> ModelProfile:
@@ -88,7 +88,7 @@ def _messages(name: str, start: str, known: ModelProfile | None) -> ModelProfile
     if start in ANTHROPIC:
         return _FAMILIES[start]
     if known is None:
-        return ModelProfile(thinking="budget", forced_calls_while_thinking=False, structured_output="tool")
+        return ModelProfile(structured_output="tool")
     thinking = "none" if known.thinking == "none" else "budget"
     return replace(known, thinking=thinking, structured_output="tool", caching="none")
 

@@ -34,14 +34,15 @@ def resolve_thinking(setting: ThinkingSetting, profile: ModelProfile) -> JSONObj
         {'reasoning_effort': 'high'}
 
     True is `medium`. A level that the model does not take becomes the nearest that it takes, the higher of two. `none`
-    switches thinking off, or asks for the least where it cannot be. `provider-default` asks for nothing, except for the
-    thoughts of a Gemini model, which asking does not make think. `budget_tokens` count instead of the level: as they
-    are for a model that takes a budget, as the nearest level for others; a budget of 0 is `none`. Raises `ConfigError`
-    for what is no setting.
+    switches thinking off, or asks for the least where it cannot be. `provider-default` asks for nothing.
+    `budget_tokens` count instead of the level: as they are for a model that takes a budget (Anthropic takes no less
+    than 1024), as the nearest level for others; a budget of 0 is `none`. Raises `ConfigError` for what is no setting.
     """
     thinking = Thinking.of(setting)
     build = _BUILD.get(profile.thinking)
-    return {} if thinking is None or build is None else build(thinking, profile)
+    if thinking is None or build is None or _wanted(thinking) == "provider-default":
+        return {}
+    return build(thinking, profile)
 
 
 def _wanted(thinking: Thinking) -> ThinkingLevel:
@@ -96,8 +97,6 @@ def _switch(thinking: Thinking, profile: ModelProfile) -> JSONObject:
 
 
 def _budget(thinking: Thinking, profile: ModelProfile) -> JSONObject:
-    if _wanted(thinking) == "provider-default":
-        return {}
     tokens = _tokens(thinking, profile)
     if tokens == 0:
         return {"thinking": {"type": "disabled"}}
@@ -117,8 +116,6 @@ def _adaptive(thinking: Thinking, profile: ModelProfile) -> JSONObject:
 
 def _gemini_budget(thinking: Thinking, profile: ModelProfile) -> JSONObject:
     shown: JSONObject = {"includeThoughts": _shown(thinking)}
-    if _wanted(thinking) == "provider-default":
-        return {"thinkingConfig": shown} if thinking.include_thoughts else {}
     tokens = _tokens(thinking, profile)
     return {"thinkingConfig": {"thinkingBudget": _LEAST_GEMINI if tokens is None else tokens, **shown}}
 
@@ -126,15 +123,12 @@ def _gemini_budget(thinking: Thinking, profile: ModelProfile) -> JSONObject:
 def _gemini_level(thinking: Thinking, profile: ModelProfile) -> JSONObject:
     shown: JSONObject = {"includeThoughts": _shown(thinking)}
     level = _level(thinking, profile)
-    if level is None:
-        return {"thinkingConfig": shown} if thinking.include_thoughts else {}
-    return {"thinkingConfig": {"thinkingLevel": level, **shown}}
+    return {} if level is None else {"thinkingConfig": {"thinkingLevel": level, **shown}}
 
 
 def _level(thinking: Thinking, profile: ModelProfile) -> ThinkingLevel | None:
-    """The level that is sent; None to leave it to the provider."""
-    wanted = _wanted(thinking)
-    return None if wanted == "provider-default" else _taken(wanted, profile)
+    """The level that is sent; None where the model takes none at all."""
+    return _taken(_wanted(thinking), profile)
 
 
 def _shown(thinking: Thinking) -> bool:
