@@ -1,14 +1,14 @@
 import pytest
 
-from replan.models.chat_schema import plain_parameters, strict_schema
+from replan.models.schemas import openai_parameters, openai_strict
 
 CLOSED = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}
 
 
 def test_a_closed_schema_is_strict():
     nested = {**CLOSED, "properties": {"a": {"type": "array", "items": CLOSED}}, "$defs": {"x": CLOSED}}
-    assert strict_schema(CLOSED)
-    assert strict_schema(nested)
+    assert openai_strict(CLOSED)
+    assert openai_strict(nested)
 
 
 @pytest.mark.parametrize(
@@ -28,27 +28,27 @@ def test_a_closed_schema_is_strict():
     ],
 )
 def test_other_schemas_are_not(schema: dict):
-    assert not strict_schema(schema)
+    assert not openai_strict(schema)
 
 
 def test_a_plain_object_is_left_alone():
     schema = {"type": "object", "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}}}
-    assert plain_parameters(schema) is schema
+    assert openai_parameters(schema) is schema
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"$schema": "http://json-schema.org/draft-07/schema#"}])
 def test_a_root_without_properties_gets_some(schema: dict):
-    assert plain_parameters(schema) == {"type": "object", "properties": {}}
+    assert openai_parameters(schema) == {"type": "object", "properties": {}}
 
 
 def test_a_root_reference_is_followed_and_recursion_stays():
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}, "required": ["next"]}
-    plain = plain_parameters({"$ref": "#/$defs/Node", "$defs": {"Node": node}})
+    plain = openai_parameters({"$ref": "#/$defs/Node", "$defs": {"Node": node}})
     assert plain == {"type": "object", **node, "$defs": {"Node": node}}
 
 
 def test_a_root_that_refers_to_itself_ends():
-    assert plain_parameters({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}})["properties"] == {}
+    assert openai_parameters({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}})["properties"] == {}
 
 
 def test_a_root_union_accepts_what_its_branches_accept():
@@ -60,14 +60,14 @@ def test_a_root_union_accepts_what_its_branches_accept():
             {"properties": {"b": {"type": "string"}, "c": {}}, "required": ["b", "c"]},
         ],
     }
-    plain = plain_parameters(union)
+    plain = openai_parameters(union)
     assert set(plain["properties"]) == {"id", "a", "b", "c"}
     assert sorted(plain["required"]) == ["c", "id"]
     assert "oneOf" not in plain
 
 
 def test_all_of_at_the_root_requires_everything():
-    plain = plain_parameters(
+    plain = openai_parameters(
         {"allOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}, "required": ["b"]}]}
     )
     assert sorted(plain["required"]) == ["a", "b"]
