@@ -1,73 +1,21 @@
 """The providers that a model string can name, and what each needs: one row a provider."""
 
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
-
-from msgspec import structs
+from collections.abc import Mapping
+from typing import Any
 
 from replan.errors import ConfigError
 from replan.model import Model, ModelProfile
 from replan.settings import ModelSettings
 
+from .connecting import Given, Provider, anthropic, azure, bedrock, by_key, checked_key, found, vertex
 from .profiles import profile_for
-from .wire import Auth, Endpoint, HttpModel, StaticAuth, Wire
+from .speaking import OPENAI_URL, chat, converse, for_wire, gemini, messages, on_vertex, openai
+from .wire import Endpoint, HttpModel
 
 __all__ = ["PROVIDERS", "Provider", "default_model", "resolve"]
 
 LOCAL_MODEL = "local:qwen2.5-coder-1.5b"
 """The model that runs in this process, used where no provider is configured."""
-
-_SHORTEST_SECRET = 8
-"""Shorter keys are placeholders, and would black out words."""
-
-KeyHeader: TypeAlias = Literal["Authorization", "api-key", "x-api-key", "x-goog-api-key"]
-
-
-class Given(NamedTuple):
-    """What is known of how to reach a model: arguments, else environment variables, else the row."""
-
-    text: str
-    provider: str
-    model: str
-    base_url: str
-    api_key: str | None
-    options: Mapping[str, Any]
-
-
-class Connected(NamedTuple):
-    """Where a model is reached, and what proves who asks."""
-
-    base_url: str
-    auth: Auth
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provider:
-    """A row of the table.
-
-    `wire` speaks the API. Of several environment variables the first that is set counts. `options` are the provider's
-    own ways of being reached, each with its environment variables; those in `option_headers` are sent as headers.
-    `connect` is for providers that take more than a key. `example` is the name of a model there; with `by_default` it
-    is used where nothing but the key says what to use. `quirks` are for people.
-    """
-
-    title: str
-    wire: Callable[[Endpoint], Wire]
-    base_url: str = ""
-    base_url_variables: tuple[str, ...] = ()
-    key_variables: tuple[str, ...] = ()
-    key_header: KeyHeader = "Authorization"
-    needs_key: bool = True
-    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    option_headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    connect: "Callable[[Provider, Given], Connected] | None" = None
-    example: str
-    by_default: bool = False
-    extra: str = ""
-    quirks: str = ""
 
 
 def resolve(
@@ -102,11 +50,11 @@ def resolve(
         model,
         provider,
         name,
-        _found(base_url, row.base_url_variables),
-        _checked_key(provider, name, _found(api_key, row.key_variables)),
+        found(base_url, row.base_url_variables),
+        checked_key(provider, name, found(api_key, row.key_variables)),
         _options(row, model, options),
     )
-    base, auth = (row.connect or _by_key)(row, given)
+    base, auth = (row.connect or by_key)(row, given)
     sent = {row.option_headers[key]: str(value) for key, value in given.options.items() if key in row.option_headers}
     endpoint = Endpoint(
         provider=provider,
@@ -118,7 +66,7 @@ def resolve(
         profile=profile or profile_for(provider, name),
         options=given.options,
     )
-    endpoint = _for_wire(endpoint) if row.wire is _openai else endpoint
+    endpoint = for_wire(endpoint) if row.wire is openai else endpoint
     return HttpModel(endpoint, row.wire(endpoint))
 
 
@@ -126,10 +74,10 @@ def default_model() -> str:
     """The model to use where none is named: `REPLAN_MODEL`, else the example of the first provider whose key is set
     and that is used by default, else the local one.
     """
-    if named := _found(None, ("REPLAN_MODEL",)):
+    if named := found(None, ("REPLAN_MODEL",)):
         return named
     for provider, row in PROVIDERS.items():
-        if row.by_default and _found(None, row.key_variables):
+        if row.by_default and found(None, row.key_variables):
             return f"{provider}:{row.example}"
     return LOCAL_MODEL
 
@@ -159,176 +107,8 @@ def _options(row: Provider, model: str, given: Mapping[str, Any]) -> Mapping[str
     if unknown := [name for name in given if name not in row.options]:
         known = ", ".join(map(repr, row.options)) or "none"
         raise ConfigError(f"model {model!r} has no option {unknown[0]!r}; its options are: {known}")
-    found = {name: given.get(name) or _found(None, variables) or None for name, variables in row.options.items()}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _found(given: str | None, variables: tuple[str, ...]) -> str:
-    texts = [given, *(os.environ.get(name) for name in variables)]
-    return next((text.strip() for text in texts if text and text.strip()), "")
-
-
-def _remedy(argument: str, variables: tuple[str, ...]) -> str:
-    return f"set {' or '.join(variables)}, or give {argument}=" if variables else f"give {argument}="
-
-
-def _checked_key(provider: str, name: str, key: str) -> str | None:
-    if not key.isprintable():
-        raise ConfigError(f"the API key for '{provider}:{name}' has a line break or another control character in it")
-    return key or None
-
-
-# ---- connecting
-
-
-def _by_key(row: Provider, given: Given) -> Connected:
-    return Connected(_base_url(row, given), _key_auth(row, given))
-
-
-def _base_url(row: Provider, given: Given) -> str:
-    """The base URL, checked, with the options that it is made of. Raises `ConfigError`."""
-    base = given.base_url or row.base_url
-    if not base:
-        raise ConfigError(f"model {given.text!r} needs a base URL; {_remedy('base_url', row.base_url_variables)}")
-    for name, variables in row.options.items():
-        if f"{{{name}}}" in base and name not in given.options:
-            raise ConfigError(f"model {given.text!r} needs {name!r}; {_remedy(name, variables)}")
-    base = base if given.base_url else base.format(**given.options)
-    try:
-        parts = urlsplit(base)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            raise ValueError(base)
-    except ValueError:
-        raise ConfigError(f"base URL {base!r} is none; give one such as 'https://api.example.com/v1'") from None
-    return base.rstrip("/")
-
-
-def _key_auth(row: Provider, given: Given) -> Auth:
-    key = given.api_key
-    if key is None:
-        if row.needs_key:
-            raise ConfigError(f"model {given.text!r} needs an API key; {_remedy('api_key', row.key_variables)}")
-        return StaticAuth()
-    value = f"Bearer {key}" if row.key_header == "Authorization" else key
-    return StaticAuth({row.key_header: value}, (key,) if len(key) >= _SHORTEST_SECRET else ())
-
-
-def _anthropic_key(row: Provider, given: Given) -> Connected:
-    """A key, or a bearer token as gateways give them out (`auth_token`)."""
-    token = given.options.get("auth_token")
-    if token is None or given.api_key is not None:
-        return _by_key(row, given)
-    return Connected(_base_url(row, given), StaticAuth({"Authorization": f"Bearer {token}"}, (token,)))
-
-
-def _azure(row: Provider, given: Given) -> Connected:
-    """The v1 API; with an `api_version`, or a base URL of a deployment, the API of deployments."""
-    base = _base_url(row, given).rstrip("/")
-    version = given.options.get("api_version")
-    path = urlsplit(base).path
-    if "/deployments/" not in path:
-        start = base.removesuffix("/v1").removesuffix("/openai")
-        deployment = given.options.get("deployment", given.model)
-        base = f"{start}/openai/deployments/{deployment}" if version else f"{start}/openai/v1"
-    if version and "api-version=" not in base:
-        base = f"{base}?api-version={version}"
-    return Connected(base, _azure_auth(row, given))
-
-
-def _azure_auth(row: Provider, given: Given) -> Auth:
-    token = given.options.get("access_token")
-    if token is None or given.api_key is not None:
-        return _key_auth(row, given)
-    return StaticAuth({"Authorization": f"Bearer {token}"}, (token,))
-
-
-def _bedrock(row: Provider, given: Given) -> Connected:
-    """A bearer key, or AWS credentials that sign each request."""
-    from .aws_auth import AwsAuth, bedrock_base_url
-
-    region = given.options.get("region")
-    if region is None and not given.base_url:
-        raise ConfigError(f"model {given.text!r} needs 'region'; {_remedy('region', row.options['region'])}")
-    base = given.base_url or bedrock_base_url(region or "")
-    if given.api_key is not None:
-        return Connected(base, _key_auth(row, given))
-    names = ("access_key_id", "secret_access_key", "session_token", "profile")
-    return Connected(base, AwsAuth(region=region or "us-east-1", **{n: given.options.get(n) for n in names}))
-
-
-def _vertex(row: Provider, given: Given) -> Connected:
-    """Google's credentials; a key is not used."""
-    from .google_auth import GoogleAuth, vertex_base_url
-
-    auth = GoogleAuth(credentials=given.options.get("credentials"), access_token=given.options.get("access_token"))
-    if given.base_url:
-        return Connected(given.base_url, auth)
-    project = given.options.get("project") or auth.project
-    if not project:
-        raise ConfigError(f"model {given.text!r} needs 'project'; {_remedy('project', row.options['project'])}")
-    return Connected(vertex_base_url(project, given.options.get("location", "global")), auth)
-
-
-# ---- wires
-
-
-def _for_wire(endpoint: Endpoint) -> Endpoint:
-    """The endpoint with thinking as its wire asks for it."""
-    thinking = endpoint.profile.thinking
-    if thinking in ("effort", "reasoning"):
-        thinking = "reasoning" if _speaks_responses(endpoint) else "effort"
-    return replace(endpoint, profile=structs.replace(endpoint.profile, thinking=thinking))
-
-
-def _speaks_responses(endpoint: Endpoint) -> bool:
-    """Whether the Responses API is used: by `auto`, where the provider itself serves it, for models that think."""
-    wanted = endpoint.options.get("responses", "auto")
-    if wanted not in ("auto", "always", "never"):
-        raise ConfigError(f"option 'responses' is {wanted!r}; give 'auto', 'always' or 'never'")
-    if wanted != "auto":
-        return wanted == "always"
-    own = endpoint.base_url == PROVIDERS["openai"].base_url or (
-        endpoint.provider == "azure" and endpoint.base_url.endswith("/openai/v1")
-    )
-    return own and endpoint.profile.thinking in ("effort", "reasoning")
-
-
-def _openai(endpoint: Endpoint) -> Wire:
-    if _speaks_responses(endpoint):
-        from .responses import ResponsesWire
-
-        return ResponsesWire(endpoint)
-    return _chat(endpoint)
-
-
-def _chat(endpoint: Endpoint) -> Wire:
-    from .chat import ChatWire
-
-    return ChatWire(endpoint)
-
-
-def _messages(endpoint: Endpoint) -> Wire:
-    from .anthropic import AnthropicWire
-
-    return AnthropicWire(endpoint)
-
-
-def _gemini(endpoint: Endpoint) -> Wire:
-    from .gemini import GeminiWire
-
-    return GeminiWire(endpoint)
-
-
-def _on_vertex(endpoint: Endpoint) -> Wire:
-    """Vertex serves Claude too, in the format of Anthropic."""
-    endpoint = replace(endpoint, options={**endpoint.options, "vertex": True})
-    return _messages(endpoint) if endpoint.model.startswith("claude") else _gemini(endpoint)
-
-
-def _converse(endpoint: Endpoint) -> Wire:
-    from .bedrock import BedrockWire
-
-    return BedrockWire(endpoint)
+    known = {name: given.get(name) or found(None, variables) or None for name, variables in row.options.items()}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _local(name: str, settings: ModelSettings | None) -> Model:
@@ -342,8 +122,8 @@ _ALIASES = {"amazon-bedrock": "bedrock"}
 PROVIDERS: dict[str, Provider] = {
     "openai": Provider(
         title="OpenAI",
-        wire=_openai,
-        base_url="https://api.openai.com/v1",
+        wire=openai,
+        base_url=OPENAI_URL,
         base_url_variables=("OPENAI_BASE_URL",),
         key_variables=("OPENAI_API_KEY",),
         options={"organization": ("OPENAI_ORG_ID",), "project": ("OPENAI_PROJECT_ID",), "responses": ()},
@@ -357,19 +137,19 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "anthropic": Provider(
         title="Anthropic",
-        wire=_messages,
+        wire=messages,
         base_url="https://api.anthropic.com",
         base_url_variables=("ANTHROPIC_BASE_URL",),
         key_variables=("ANTHROPIC_API_KEY",),
         key_header="x-api-key",
         options={"anthropic_version": (), "betas": (), "auth_token": ("ANTHROPIC_AUTH_TOKEN",)},
-        connect=_anthropic_key,
+        connect=anthropic,
         example="claude-sonnet-4-5",
         by_default=True,
     ),
     "google": Provider(
         title="Google Gemini",
-        wire=_gemini,
+        wire=gemini,
         base_url="https://generativelanguage.googleapis.com/v1beta",
         base_url_variables=("GOOGLE_GEMINI_BASE_URL",),
         key_variables=("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
@@ -380,7 +160,7 @@ PROVIDERS: dict[str, Provider] = {
     "google-vertex": Provider(
         title="Google Vertex AI",
         example="gemini-2.5-flash",
-        wire=_on_vertex,
+        wire=on_vertex,
         base_url_variables=("GOOGLE_VERTEX_BASE_URL",),
         needs_key=False,
         options={
@@ -389,7 +169,7 @@ PROVIDERS: dict[str, Provider] = {
             "credentials": (),
             "access_token": (),
         },
-        connect=_vertex,
+        connect=vertex,
         extra="google",
         quirks=(
             "Gemini, and Claude by its names there. No key: application default credentials, a service "
@@ -399,7 +179,7 @@ PROVIDERS: dict[str, Provider] = {
     "bedrock": Provider(
         title="Amazon Bedrock",
         example="us.anthropic.claude-sonnet-4-5-20250929-v1:0",
-        wire=_converse,
+        wire=converse,
         base_url_variables=("AWS_ENDPOINT_URL_BEDROCK_RUNTIME",),
         key_variables=("AWS_BEARER_TOKEN_BEDROCK",),
         options={
@@ -409,14 +189,14 @@ PROVIDERS: dict[str, Provider] = {
             "session_token": ("AWS_SESSION_TOKEN",),
             "profile": ("AWS_PROFILE",),
         },
-        connect=_bedrock,
+        connect=bedrock,
         extra="bedrock",
         quirks="Also `amazon-bedrock:`. A bearer key needs no extra; other credentials sign each request.",
     ),
     "azure": Provider(
         title="Azure OpenAI",
         example="gpt-5-mini",
-        wire=_openai,
+        wire=openai,
         base_url_variables=("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_BASE_URL"),
         key_variables=("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
         key_header="api-key",
@@ -426,7 +206,7 @@ PROVIDERS: dict[str, Provider] = {
             "access_token": ("AZURE_OPENAI_AD_TOKEN",),
             "responses": (),
         },
-        connect=_azure,
+        connect=azure,
         quirks=(
             "The base URL is required. The v1 API, or with `api_version` the one of deployments (the model's "
             "name, or `deployment`)."
@@ -434,7 +214,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "xai": Provider(
         title="xAI",
-        wire=_openai,
+        wire=openai,
         base_url="https://api.x.ai/v1",
         base_url_variables=("XAI_BASE_URL",),
         key_variables=("XAI_API_KEY",),
@@ -444,7 +224,7 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "deepseek": Provider(
         title="DeepSeek",
-        wire=_chat,
+        wire=chat,
         base_url="https://api.deepseek.com",
         base_url_variables=("DEEPSEEK_BASE_URL",),
         key_variables=("DEEPSEEK_API_KEY",),
@@ -455,7 +235,7 @@ PROVIDERS: dict[str, Provider] = {
     "gateway": Provider(
         title="Vercel AI Gateway",
         example="anthropic/claude-sonnet-4.5",
-        wire=_openai,
+        wire=openai,
         base_url="https://ai-gateway.vercel.sh/v1",
         base_url_variables=("AI_GATEWAY_BASE_URL",),
         key_variables=("AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
@@ -465,7 +245,7 @@ PROVIDERS: dict[str, Provider] = {
     "cloudflare": Provider(
         title="Cloudflare Workers AI",
         example="@cf/meta/llama-3.3-70b-instruct-fp8-fast",
-        wire=_chat,
+        wire=chat,
         base_url="https://api.cloudflare.com/client/v4/accounts/{account_id}/ai/v1",
         base_url_variables=("CLOUDFLARE_BASE_URL",),
         key_variables=("CLOUDFLARE_API_TOKEN", "CLOUDFLARE_API_KEY"),
@@ -475,7 +255,7 @@ PROVIDERS: dict[str, Provider] = {
     "openai-compatible": Provider(
         title="any other OpenAI-compatible service",
         example="any-name",
-        wire=_openai,
+        wire=openai,
         base_url_variables=("OPENAI_COMPATIBLE_BASE_URL",),
         key_variables=("OPENAI_COMPATIBLE_API_KEY",),
         needs_key=False,
