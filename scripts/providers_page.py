@@ -9,7 +9,9 @@ from pathlib import Path
 
 from replan.model import ModelProfile
 from replan.models import PROVIDERS, profile_for
-from replan.models.providers import Provider
+from replan.models.connecting import Provider
+from replan.models.speaking import for_wire, openai
+from replan.models.wire import Endpoint
 
 PAGE = Path(__file__).parent.parent / "docs" / "providers.md"
 
@@ -83,6 +85,9 @@ def _variables(names: tuple[str, ...]) -> str:
 
 def _support(name: str, row: Provider) -> list[str]:
     profile = profile_for(name, row.example)
+    if row.wire is openai:
+        url = row.base_url or f"https://example.com{'/openai/v1' if name == 'azure' else ''}"
+        profile = for_wire(Endpoint(provider=name, model=row.example, base_url=url, profile=profile)).profile
     return [
         f"`{name}:{row.example}`",
         "" if profile.thinking == "none" else profile.thinking,

@@ -14,11 +14,12 @@ OPENAI_URL = "https://api.openai.com/v1"
 
 
 def for_wire(endpoint: Endpoint) -> Endpoint:
-    """The endpoint with thinking as its wire asks for it."""
-    thinking = endpoint.profile.thinking
+    """The endpoint with what its wire can do: how thinking is asked for, and whether results may hold images."""
+    thinking, responses = endpoint.profile.thinking, _speaks_responses(endpoint)
     if thinking in ("effort", "reasoning"):
-        thinking = "reasoning" if _speaks_responses(endpoint) else "effort"
-    return replace(endpoint, profile=structs.replace(endpoint.profile, thinking=thinking))
+        thinking = "reasoning" if responses else "effort"
+    images = endpoint.profile.result_images and responses
+    return replace(endpoint, profile=structs.replace(endpoint.profile, thinking=thinking, result_images=images))
 
 
 def _speaks_responses(endpoint: Endpoint) -> bool:
