@@ -69,7 +69,6 @@ except ImportError as error:
 __all__ = ["from_pydantic_ai"]
 
 _FINISH: dict[str | None, FinishReason] = {
-    "stop": "stop",
     "tool_call": "tool_calls",
     "length": "length",
     "content_filter": "content_filter",
@@ -248,13 +247,8 @@ class _PydanticAI:
             draft.refusal("refusal", refusal)
             finish = "refusal"
         used = response.usage
-        tally.note(
-            input=used.input_tokens,
-            output=used.output_tokens,
-            reasoning=used.output_reasoning_tokens or used.details.get("reasoning_tokens"),
-            cached=used.cache_read_tokens,
-            written=used.cache_write_tokens,
-        )
+        tally.note(input=used.input_tokens, output=used.output_tokens, reasoning=used.output_reasoning_tokens)
+        tally.note(cached=used.cache_read_tokens, written=used.cache_write_tokens)
         done = draft.done(finish, tally, sent(request))
         routed = f"{response.provider_name}:{response.model_name}" if _routes(self._model) else None
         return replace(done, model=routed)
@@ -271,7 +265,7 @@ def _profile(model: TheirModel[Any]) -> ModelProfile:
     except NotImplementedError:
         known, window = {}, None  # a router, whose models say each for itself
     native, tools = known.get("supports_json_schema_output", False), known.get("supports_tools", True)
-    images = known.get("supports_image_input", True)
+    images, thinks = known.get("supports_image_input", True), known.get("supports_thinking", False)
     return ModelProfile(
         context_window=window or ModelProfile().context_window,
         structured_output="native" if native else "tool" if tools else "prompted",
@@ -279,7 +273,7 @@ def _profile(model: TheirModel[Any]) -> ModelProfile:
         audio=known.get("supports_audio_file_input", True),
         files=known.get("supports_document_input", True),
         result_images=images,
-        thinking="effort" if known.get("supports_thinking", False) else "none",
+        thinking="effort" if thinks else "none",
         caching="automatic" if known.get("supports_cache", False) else "none",
     )
 
@@ -297,7 +291,9 @@ def _parameters(request: ModelRequest, profile: ModelProfile, tool: OutputTool |
 
 
 def _definition(spec: ToolSpec, kind: Any = "function") -> ToolDefinition:
-    return ToolDefinition(spec.name, spec.parameters, spec.description, kind=kind)
+    return ToolDefinition(
+        name=spec.name, description=spec.description, parameters_json_schema=spec.parameters, kind=kind
+    )
 
 
 def _instructions(request: ModelRequest, profile: ModelProfile) -> str | None:
@@ -371,8 +367,8 @@ def _read(draft: Draft, number: int, part: Any, response: theirs.ModelResponse) 
             else:
                 arguments = _written(part.args)
                 draft.call(number, name=part.tool_name, call_id=part.tool_call_id, arguments=arguments)
-        case _:
-            pass  # files and calls of the provider's own tools have no place in a message
+        case _:  # files and calls of the provider's own tools have no place in a message
+            pass
 
 
 def _set(value: Any, fields: tuple[str, ...]) -> JSONObject:
