@@ -7,14 +7,13 @@ from typing import Any, Literal
 
 from typing_extensions import TypeVar
 
-from . import events, loop
+from . import events, loop, models
 from .base import Answerer, BaseAgent, Parts, common_fields, typed_value
 from .connections import ToolLike
 from .effects import Stage, text_watch
 from .encoding import JSON, JSONObject
 from .journal import Journal, LocalRun, RunStatus
 from .model import Model
-from .models import default_model, resolve
 from .output import TypedOutput
 from .run import EventHandler, RunResult
 from .settings import Limits, ModelSettings
@@ -62,7 +61,7 @@ class Agent(BaseAgent[RunResult[OutputT]]):
     ) -> None:
         tools = tuple(tools)
         self._arguments = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
-        self._model = resolve(model or default_model(), settings=settings)
+        self._model = models.resolve(model or models.default_model(), settings=settings)
         self._system_prompt, self._limits, self._settings = system_prompt, limits, settings
         self._typed = TypedOutput(output_type) if output_type is not None else None
         super().__init__(

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from . import models
 from .errors import ConfigError
 from .model import Model, StageModel, Stages
-from .models import default_model, merge_options, resolve
 from .settings import ModelSettings
 
 __all__ = ["StageCall", "resolve_stages"]
@@ -49,11 +49,11 @@ def _stage(
     wanted = stage.model if stage.model is not None else model
     if wanted is not None and not isinstance(wanted, str):
         return StageCall(wanted, own, own=False)
-    text = wanted if wanted is not None else default_model()
+    text = wanted if wanted is not None else models.default_model()
     key = (text, stage.base_url, stage.api_key)
     if key not in known:
         try:
-            known[key] = resolve(text, settings=settings, base_url=stage.base_url, api_key=stage.api_key)
+            known[key] = models.resolve(text, settings=settings, base_url=stage.base_url, api_key=stage.api_key)
         except ConfigError as error:
             if stage.model is None:
                 raise
@@ -69,4 +69,4 @@ def _settings(settings: ModelSettings, stage: StageModel) -> ModelSettings:
         "temperature": stage.temperature,
     }
     changed = {name: value for name, value in given.items() if value is not None}
-    return replace(settings, **changed, options=merge_options(settings.options, stage.options))
+    return replace(settings, **changed, options=models.merge_options(settings.options, stage.options))
