@@ -183,11 +183,15 @@ async def test_text_is_streamed_and_counted(engine, model, collect):
 
 async def test_settings_and_options_reach_the_engine(engine, collect):
     engine.script("ok")
-    model = LocalModel("test", ModelSettings(max_output_tokens=7, temperature=0.5, options={"seed": 3, "top_k": 1}))
+    model = LocalModel(
+        "test",
+        ModelSettings(max_output_tokens=7, temperature=0.5, top_p=0.9, stop=("END",), options={"seed": 3, "top_k": 1}),
+    )
     await collect(model, options={"top_k": 2})
     await model.close()
     body = engine.bodies[0]
     assert (body["max_tokens"], body["temperature"], body["seed"], body["top_k"]) == (7, 0.5, 3, 2)
+    assert (body["top_p"], body["stop"]) == (0.9, ["END"])
 
 
 async def test_a_reply_has_a_cap_of_its_own(engine, model, collect):

@@ -125,6 +125,10 @@ class LocalModel:
             "cache_prompt": True,
             "return_progress": True,
         }
+        top_p = settings.top_p if request.top_p is None else request.top_p
+        body |= {} if top_p is None else {"top_p": top_p}
+        if stop := request.stop or settings.stop:
+            body["stop"] = list(stop)
         if ask.schema is not None:
             body["grammar"] = ask.grammar()
         return {**body, **settings.options, **request.options}
