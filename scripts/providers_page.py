@@ -35,6 +35,9 @@ As known of the model in the first column; what is known of a model by its name 
 """
 
 TAIL = """
+- **A provider of one's own** is a row: `PROVIDERS["mine"] = Provider(title="Mine", wire=chat, base_url="https://...",
+  key_variables=("MY_KEY",), example="a-model")`, with `PROVIDERS` and `Provider` from `replan.models` and the wire
+  (`chat`, `openai`, `messages`, `gemini`, `converse`) from `replan.models.speaking`.
 - **Thinking**: `ModelSettings(thinking=True | "minimal" ... "xhigh" | "none" | Thinking(budget_tokens=...))`, per
   stage with `Stages(planner=StageModel(thinking=...))`. `resolve_thinking(setting, profile)` shows what is sent.
   Signed and encrypted thoughts go back unchanged to the model that had them, and to no other.

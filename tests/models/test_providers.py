@@ -8,7 +8,8 @@ from replan import Agent
 from replan.encoding import encode
 from replan.errors import AuthError, ConfigError, MissingDependency, ReplanError
 from replan.model import ModelProfile
-from replan.models import PROVIDERS, default_model, resolve
+from replan.models import PROVIDERS, Provider, default_model, resolve
+from replan.models.speaking import chat
 from replan.settings import ModelSettings
 from replan.testing import HttpReply, ScriptedModel, ScriptedServer, error_reply
 
@@ -356,3 +357,14 @@ async def test_no_key_is_in_events_journal_or_errors_of_a_run(tmp_path: Path):
     assert SECRET not in "".join(told)
     assert SECRET.encode() not in stored
     assert SECRET not in str(caught.value)
+
+
+async def test_a_provider_of_ones_own_is_a_row(monkeypatch: pytest.MonkeyPatch, finish):
+    async with ScriptedServer("ok") as server:
+        row = Provider(title="Mine", wire=chat, base_url=server.base_url, key_variables=("MY_KEY",), example="a")
+        monkeypatch.setitem(PROVIDERS, "mine", row)
+        with pytest.raises(ConfigError, match="MY_KEY"):
+            resolve("mine:a")
+        monkeypatch.setenv("MY_KEY", "my-own-key")
+        assert (await finish(resolve("mine:a"))).message.text == "ok"
+    assert server.requests[0].headers["authorization"] == "Bearer my-own-key"

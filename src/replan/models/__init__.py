@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .caching import resolve_prompt_caching
+    from .connecting import Provider
     from .fallback import Fallback
     from .options import merge_options
     from .profiles import profile_for
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PROVIDERS",
     "Fallback",
+    "Provider",
     "default_model",
     "merge_options",
     "profile_for",
@@ -25,6 +27,7 @@ __all__ = [
 _WHERE = {
     "PROVIDERS": "providers",
     "Fallback": "fallback",
+    "Provider": "connecting",
     "default_model": "providers",
     "merge_options": "options",
     "profile_for": "profiles",
