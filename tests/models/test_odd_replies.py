@@ -18,6 +18,13 @@ from replan.models.responses.reply import ResponsesReply
 from replan.models.sse import Event
 from replan.models.wire import Reply, Sent
 
+WORDS = """
+type index delta content_block message usage error text id name input item response output output_index content
+content_index summary status candidates parts functionCall args thought thoughtSignature finishReason usageMetadata
+promptFeedback blockReason choices tool_calls function arguments finish_reason stop_reason stopReason
+contentBlockIndex start toolUse reasoningContent reasoningText signature redactedContent reasoning_details
+stop_details input_tokens code phase encrypted_content incomplete_details
+"""
 LEAVES: Any = (
     st.none()
     | st.booleans()
@@ -40,9 +47,7 @@ LEAVES: Any = (
         ]
     )
 )
-FIELDS = st.sampled_from(
-    ["type", "index", "delta", "content_block", "message", "usage", "error", "text", "id", "name", "input", "item", "response", "output", "output_index", "content", "content_index", "summary", "status", "candidates", "parts", "functionCall", "args", "thought", "thoughtSignature", "finishReason", "usageMetadata", "promptFeedback", "blockReason", "choices", "tool_calls", "function", "arguments", "finish_reason", "stop_reason", "stopReason", "contentBlockIndex", "start", "toolUse", "reasoningContent", "reasoningText", "signature", "redactedContent", "reasoning_details", "stop_details", "input_tokens", "code", "phase", "encrypted_content", "incomplete_details"]
-)
+FIELDS = st.sampled_from(WORDS.split())
 VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=5), max_leaves=12
 )

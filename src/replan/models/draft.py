@@ -72,7 +72,7 @@ class Draft:
 
     def said(self, key: Hashable) -> str:
         """The text, or the arguments, of a block so far; empty where there is no such block."""
-        block = self._blocks.get(key)
+        block = self._blocks.get(_hashable(key))
         return "".join(block.pieces) if block else ""
 
     def done(self, finish: FinishReason, tally: "Tally", sent: Sent) -> Done:
@@ -95,6 +95,7 @@ class Draft:
         return Done(message, tally.usage(message, sent), finish)
 
     def _block(self, key: Hashable, kind: str) -> _Block:
+        key = _hashable(key)
         block = self._blocks.get(key)
         if block is None:
             block = self._blocks[key] = _Block(kind)
@@ -169,6 +170,15 @@ class Tally:
             model_calls=1,
             estimated=estimated,
         )
+
+
+def _hashable(key: Hashable) -> Hashable:
+    """The key; providers send lists and objects where numbers belong, too."""
+    try:
+        hash(key)
+    except TypeError:
+        return repr(key)
+    return key
 
 
 def characters(message: Assistant) -> int:

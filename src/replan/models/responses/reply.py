@@ -69,18 +69,18 @@ class ResponsesReply:
         return self._draft.done(self._finish or "stop", self._tally, sent)
 
     def _event(self, kind: str, value: JSONObject, deltas: list[Delta]) -> None:
-        at, draft = value.get("output_index"), self._draft
+        at, draft = a_number(value.get("output_index")), self._draft
         match kind:
             case "response.output_text.delta":
                 if text := a_text(value.get("delta")):
-                    deltas.append(draft.text((at, value.get("content_index")), text))
+                    deltas.append(draft.text((at, a_number(value.get("content_index"))), text))
             case "response.function_call_arguments.delta":
                 if text := a_text(value.get("delta")):
                     deltas.append(draft.call((at, "call"), arguments=text))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 self._thought(value, deltas)
             case "response.refusal.delta":
-                draft.refusal((at, value.get("content_index")), a_text(value.get("delta")))
+                draft.refusal((at, a_number(value.get("content_index"))), a_text(value.get("delta")))
             case "response.output_item.added":
                 self._begin(at, an_object(value.get("item")), deltas)
             case "response.output_item.done":
@@ -94,7 +94,8 @@ class ResponsesReply:
 
     def _thought(self, value: JSONObject, deltas: list[Delta]) -> None:
         """A piece of a summary; its parts are paragraphs."""
-        at, part = value.get("output_index"), value.get("summary_index", value.get("content_index"))
+        at = a_number(value.get("output_index"))
+        part = a_number(value.get("summary_index", value.get("content_index")))
         text = a_text(value.get("delta"))
         key = (at, "reasoning")
         if part and (at, part) not in self._signed:
