@@ -128,3 +128,11 @@ def test_settings_that_are_none_are_refused():
         PromptCaching(ttl="2h")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="'max_retries'"):
         ModelSettings(max_retries=-1)
+
+
+def test_the_tools_of_each_turn_are_the_same_object():
+    asked = request(tools=(LOOK,))
+    first, second = OutputTool.of(asked, AS_TOOL), OutputTool.of(asked, AS_TOOL)
+    assert first
+    assert second
+    assert first.request(asked).tools is second.request(asked).tools

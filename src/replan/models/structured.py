@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec import structs
 
@@ -37,6 +38,7 @@ class OutputTool:
     """
 
     spec: ToolSpec
+    tools: tuple[ToolSpec, ...]
     forced: bool
 
     @staticmethod
@@ -45,8 +47,8 @@ class OutputTool:
         output = request.output
         if output is None or profile.structured_output != "tool" or output.schema.get("type") != "object":
             return None
-        spec = ToolSpec(_free(output.name, request.tools), "Give the final answer.", output.schema)
-        return OutputTool(spec, profile.forced_calls_while_thinking or not request.thinking)
+        tools = _with_output(request.tools, output)
+        return OutputTool(tools[-1], tools, profile.forced_calls_while_thinking or not request.thinking)
 
     def request(self, request: ModelRequest) -> ModelRequest:
         """The request with the tool in place of the schema."""
@@ -55,7 +57,7 @@ class OutputTool:
         return structs.replace(
             request,
             output=None,
-            tools=(*request.tools, self.spec),
+            tools=self.tools,
             instructions=request.instructions if self.forced else instructions,
             tool_choice="required" if self.forced else "auto",
         )
@@ -75,6 +77,20 @@ class OutputTool:
             content.append(Text(outputs[0].raw or encode(outputs[0].arguments).decode()))
         finish: FinishReason = "stop" if done.finish == "tool_calls" and not _calls(content) else done.finish
         return Done(Assistant(tuple(content)), done.usage, finish)
+
+
+_known: dict[tuple[int, int], tuple[Any, Any, tuple[ToolSpec, ...]]] = {}
+
+
+def _with_output(tools: tuple[ToolSpec, ...], output: OutputSchema) -> tuple[ToolSpec, ...]:
+    """The tools and the output behind them: the same tuple for the same ones, so that a wire can keep what it made."""
+    key = (id(tools), id(output))
+    if key not in _known:
+        if len(_known) >= 64:
+            _known.clear()
+        spec = ToolSpec(_free(output.name, tools), "Give the final answer.", output.schema)
+        _known[key] = (tools, output, (*tools, spec))
+    return _known[key][2]
 
 
 def _calls(content: Iterable[object]) -> bool:
