@@ -11,6 +11,7 @@ from oracles import CLOSED, PDF, PNG, TOOLS, endpoint, history, model_at, reques
 from pydantic import TypeAdapter, ValidationError
 
 from replan.encoding import decode, encode
+from replan.errors import BadRequest
 from replan.messages import Assistant, File, Image, Text, Thinking, ToolCall, ToolResult, User, from_json, to_json, user
 from replan.model import Conversation, ModelProfile, OutputSchema
 from replan.models.responses import ResponsesWire
@@ -243,3 +244,27 @@ async def test_what_a_server_refuses_is_left_out(finish, words: str, field: str)
 def test_the_vendors_types_notice_what_is_wrong():
     with pytest.raises(ValidationError):
         listed(VENDOR.validate_python({"model": "m", "stream": True, "input": [{"role": "nobody", "content": "x"}]}))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        "The encrypted content for item rs_1 could not be verified.",
+    ],
+)
+async def test_an_error_about_what_is_in_a_field_is_no_refusal_of_the_field(finish, words: str):
+    async with ScriptedServer(error_reply(400, words)) as server:
+        with pytest.raises(BadRequest):
+            await finish(model_at(server, ResponsesWire, profile=FULL), thinking=Ask())
+    assert len(server.requests) == 1
+
+
+async def test_what_is_refused_is_only_remembered_where_the_request_is_accepted_without(finish):
+    words = "Unsupported parameter: 'temperature'"
+    async with ScriptedServer(otherwise=error_reply(400, words)) as server:
+        model = model_at(server, ResponsesWire, profile=FULL)
+        for _ in range(2):
+            with pytest.raises(BadRequest):
+                await finish(model, temperature=0.1)
+    assert ["temperature" in r.json for r in server.requests] == [True, False, True, False]

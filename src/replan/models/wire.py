@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from replan.errors import BadResponse, ContentFiltered
+from replan.errors import BadResponse
 from replan.messages import Assistant, Audio, File, Image, Refusal, ToolResult, User
 from replan.model import Delta, Done, ModelProfile, ModelRequest
 from replan.settings import ModelSettings, PromptCaching, Thinking
@@ -25,11 +25,23 @@ from .retry import Backoff, repeat
 from .sse import Event
 from .structured import OutputTool
 
-__all__ = ["Auth", "Body", "Decoder", "Endpoint", "HttpModel", "Reply", "Sent", "StaticAuth", "Wire"]
+__all__ = ["Auth", "Body", "Decoder", "Endpoint", "HttpModel", "Reply", "Sent", "StaticAuth", "Wire", "refusing"]
 
 _FILTERED = re.compile(r'"(code|type)"\s*:\s*"(content_filter|content_policy_violation)"')
 _SECRET_NAME = re.compile(r"auth|key|token|secret|cookie", re.I)
 _MEDIA_CHARACTERS = 4000
+
+
+def refusing(name: str) -> re.Pattern[str]:
+    """What recognises that a field is refused as such: its name (a regular expression) beside words for that. Errors
+    about what is in the field do not have them.
+    """
+    words = (
+        r"(unsupported|not supported|n't supported|does ?n.t support|not support|unrecogni[sz]ed|not valid for"
+        r"|unknown (parameter|field|argument|name)|not permitted|extra (inputs|fields)|not (allowed|available|enabled)"
+        r"|only supported)"
+    )
+    return re.compile(rf"{words}.{{0,120}}({name})|({name}).{{0,120}}{words}", re.I | re.S)
 
 
 class Auth(Protocol):
@@ -271,6 +283,7 @@ class HttpModel:
     async def _open(self, request: ModelRequest) -> tuple[bytes, bytes, AsyncGenerator[bytes, None]]:
         """The body that the server accepted, the first bytes of the answer, and the rest of it."""
         off = {part for part in self._wire.objections if self._key(part) in _refused}
+        learnt: set[str] = set()
         while True:
             body = self._wire.body(request, off)
             chunks = await self._post(request, body.data)
@@ -285,8 +298,9 @@ class HttpModel:
                     raise
                 off.add(part)
                 if "invalid schema" not in failure.text.lower():
-                    _refused.add(self._key(part))
+                    learnt.add(part)
             else:
+                _refused.update(map(self._key, learnt))  # without them it was accepted
                 return body.data, first, chunks
 
     async def _post(self, request: ModelRequest, body: bytes) -> AsyncGenerator[bytes, None]:
@@ -333,8 +347,7 @@ async def _read(
 
 def _filtered(failure: Failure) -> Done:
     """A request that the provider's filter stopped is a refusal, and not an error."""
-    refusal = Refusal(str(ContentFiltered(str(failure.error))))
-    return Done(Assistant((refusal,)), Usage(model_calls=1, estimated=True), "content_filter")
+    return Done(Assistant((Refusal(str(failure.error)),)), Usage(model_calls=1, estimated=True), "content_filter")
 
 
 def _secret_values(headers: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from replan.models.sse import EventParser
 from replan.models.structured import schema_instructions
 from replan.models.thinking import resolve_thinking
 from replan.models.turns import Turns
-from replan.models.wire import Body, Endpoint
+from replan.models.wire import Body, Endpoint, refusing
 
 from .blocks import blocks_of, text_block, wire_id
 from .reply import AnthropicReply
@@ -37,10 +37,8 @@ class AnthropicWire:
     objections: Mapping[str, re.Pattern[str]] = {
         "tool_choice": re.compile(r"tool.?choice", re.I),
         "output": re.compile(r"output_config|output.?format|structured.?output|json_schema", re.I),
-        "thinking": re.compile(
-            r"(thinking|effort).{0,60}(not supported|unsupported|not available|invalid|extra)", re.I
-        ),
-        "cache": re.compile(r"cache_control|prompt caching", re.I),
+        "thinking": refusing(r"thinking|effort"),
+        "cache": refusing(r"cache_control|prompt caching"),
     }
     server_wide: Collection[str] = ()
     decoder = EventParser

@@ -31,7 +31,7 @@ from replan.models.schemas import openai_parameters, openai_strict
 from replan.models.sse import EventParser
 from replan.models.structured import schema_instructions
 from replan.models.thinking import resolve_thinking
-from replan.models.wire import Body, Endpoint
+from replan.models.wire import Body, Endpoint, refusing
 
 from .reply import ChatReply
 
@@ -51,10 +51,10 @@ class ChatWire:
         "response_format": re.compile(r"response_format|json_schema|structured.?output", re.I),
         "tool_choice": re.compile(r"tool.?choice", re.I),
         "max_tokens": re.compile(rf"{_REFUSED}.*max_\w*tokens|max_\w*tokens.*{_REFUSED}", re.I | re.S),
-        "thinking": re.compile(rf"{_REFUSED}.*(reasoning|thinking)|(reasoning|thinking)\w*.*{_REFUSED}", re.I | re.S),
-        "sampling": re.compile(rf"{_REFUSED}.*(temperature|top_p)|(temperature|top_p).*{_REFUSED}", re.I | re.S),
-        "stop": re.compile(rf"{_REFUSED}.*\bstop\b|'stop'.*{_REFUSED}", re.I | re.S),
-        "prompt_cache_key": re.compile(r"prompt_cache_key", re.I),
+        "thinking": refusing(r"reasoning|thinking"),
+        "sampling": refusing(r"temperature|top_p"),
+        "stop": refusing(r"'stop'|\bstop\b"),
+        "prompt_cache_key": refusing("prompt_cache_key"),
     }
     server_wide = frozenset(["stream_options", "prompt_cache_key"])
     decoder = EventParser

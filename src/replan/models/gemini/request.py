@@ -13,7 +13,7 @@ from replan.models.sse import EventParser
 from replan.models.structured import schema_instructions
 from replan.models.thinking import resolve_thinking
 from replan.models.turns import Turns
-from replan.models.wire import Body, Endpoint
+from replan.models.wire import Body, Endpoint, refusing
 
 from .parts import Parts
 from .reply import GeminiReply
@@ -32,8 +32,8 @@ class GeminiWire:
             r"response.?(json.?)?schema|response.?mime|controlled gen|json mode|with a response", re.I
         ),
         "tool_choice": re.compile(r"function.?calling.?config|tool.?config", re.I),
-        "thinking": re.compile(r"thinking", re.I),
-        "instructions": re.compile(r"developer instruction|system.?instruction", re.I),
+        "thinking": refusing(r"thinking"),
+        "instructions": refusing(r"developer instruction|system.?instruction"),
     }
     server_wide: Collection[str] = ()
     decoder = EventParser

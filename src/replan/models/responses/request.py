@@ -13,7 +13,7 @@ from replan.models.schemas import openai_parameters, openai_strict
 from replan.models.sse import EventParser
 from replan.models.structured import schema_instructions
 from replan.models.thinking import resolve_thinking
-from replan.models.wire import Body, Endpoint
+from replan.models.wire import Body, Endpoint, refusing
 
 from .items import items_of
 from .reply import ResponsesReply
@@ -27,11 +27,11 @@ class ResponsesWire:
     objections: Mapping[str, re.Pattern[str]] = {
         "tool_choice": re.compile(r"tool.?choice", re.I),
         "output": re.compile(r"text\.format|response.?format|json_schema|structured.?output", re.I),
-        "encrypted": re.compile(r"encrypted|\binclude\b", re.I),
-        "thinking": re.compile(r"reasoning|thinking", re.I),
-        "sampling": re.compile(r"temperature|top_p", re.I),
-        "prompt_cache_key": re.compile(r"prompt_cache_key", re.I),
-        "store": re.compile(r"\bstore\b", re.I),
+        "encrypted": refusing(r"encrypted|\binclude\b"),
+        "thinking": refusing(r"reasoning|thinking"),
+        "sampling": refusing(r"temperature|top_p"),
+        "prompt_cache_key": refusing(r"prompt_cache_key"),
+        "store": refusing(r"\bstore\b"),
     }
     server_wide = frozenset(["prompt_cache_key", "store"])
     decoder = EventParser
