@@ -48,7 +48,7 @@ class Backoff:
 
     def delay(self, attempt: int, asked: float | None) -> float:
         """Seconds to wait after the failed attempt of that number, counted from 1."""
-        return self.chance() * min(self.cap, self.base * 2 ** (attempt - 1)) if asked is None else asked
+        return self.chance() * min(self.cap, self.base * 2.0 ** min(attempt - 1, 64)) if asked is None else asked
 
     def helps(self, failure: Failure) -> bool:
         """Whether another attempt can help."""
@@ -70,8 +70,8 @@ async def repeat(
         number += 1
         left = None if until is None else max(0.0, until - backoff.clock())
         try:
-            async with aclosing(attempt()) as deltas:
-                async for delta in _within(deltas, left, model, backoff):
+            async with aclosing(attempt()) as deltas, aclosing(_within(deltas, left, model, backoff)) as timed:
+                async for delta in timed:
                     yield delta
         except Failure as failure:
             if number > backoff.max_retries or not backoff.helps(failure):
@@ -87,7 +87,7 @@ async def repeat(
 
 async def _within(
     deltas: AsyncGenerator[Delta, None], seconds: float | None, model: str, backoff: Backoff
-) -> AsyncIterator[Delta]:
+) -> AsyncGenerator[Delta, None]:
     """The deltas, with at most so many seconds for all of them."""
     if seconds is None:
         async for delta in deltas:
@@ -95,11 +95,14 @@ async def _within(
         return
     until = backoff.clock() + seconds
     while True:
+        limit = asyncio.timeout(max(0.0, until - backoff.clock()))
         try:
-            async with asyncio.timeout(max(0.0, until - backoff.clock())):
+            async with limit:
                 delta = await anext(deltas)
         except StopAsyncIteration:
             return
         except TimeoutError:
+            if not limit.expired():
+                raise
             raise ModelTimeout(f"{model}: no whole answer in {backoff.max_seconds:g} s", model=model) from None
         yield delta
