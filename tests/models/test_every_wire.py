@@ -1,5 +1,6 @@
 """One agent, unchanged, on every wire: tools, thoughts that go back, typed answers, a stage on each."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +13,10 @@ import test_responses_reply as responses
 from pydantic import BaseModel
 
 from replan import Agent, ModelSettings, PlanningAgent, StageModel, Stages, tool
+from replan.errors import BadRequest, RunCancelled
 from replan.messages import Thinking
 from replan.models import resolve
-from replan.testing import HttpReply, ScriptedServer, sse_reply
+from replan.testing import HttpReply, ScriptedServer, error_reply, sse_reply
 
 
 class Answer(BaseModel):
@@ -179,3 +181,34 @@ async def test_a_refusal_stops_a_run_with_its_words_and_is_not_asked_again():
         result = await agent.run("x")
     assert (result.status, result.stop_reason, result.text) == ("stopped", "refusal", "It is harmful.")
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_resumed_run_sends_the_same_bytes_again(wire: str, tmp_path):
+    say, name, options, thought = WIRES[wire]
+    journal = tmp_path / "runs.db"
+    async with ScriptedServer(say(None), error_reply(400, "no"), say("It is 7.")) as server:
+        async with Agent(model_on(server, name, options, thinking="high"), tools=[look], journal=journal) as agent:
+            with pytest.raises(BadRequest):
+                await agent.run("What is a?", run_id="x")
+        async with Agent(model_on(server, name, options, thinking="high"), tools=[look], journal=journal) as agent:
+            assert (await agent.resume("x")).text == "It is 7."
+    assert thought in server.requests[1].body.decode()
+    assert server.requests[2].body == server.requests[1].body
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_cancelled_run_ends_its_request(wire: str):
+    say, name, options, _ = WIRES[wire]
+    begun = say("hello there")
+    async with ScriptedServer(HttpReply(headers=begun.headers, chunks=(begun.chunks[0][:60],), then="hang")) as server:
+        async with Agent(model_on(server, name, options)) as agent:
+            run = agent.start("x")
+            async with asyncio.timeout(5):
+                while not server.requests:
+                    await asyncio.sleep(0)
+                run.cancel()
+                with pytest.raises(RunCancelled):
+                    await run.result()
+                while server.open_connections:
+                    await asyncio.sleep(0.001)
