@@ -201,14 +201,13 @@ async def test_a_resumed_run_sends_the_same_bytes_again(wire: str, tmp_path):
 async def test_a_cancelled_run_ends_its_request(wire: str):
     say, name, options, _ = WIRES[wire]
     begun = say("hello there")
-    async with ScriptedServer(HttpReply(headers=begun.headers, chunks=(begun.chunks[0][:60],), then="hang")) as server:
-        async with Agent(model_on(server, name, options)) as agent:
-            run = agent.start("x")
-            async with asyncio.timeout(5):
-                while not server.requests:
-                    await asyncio.sleep(0)
-                run.cancel()
-                with pytest.raises(RunCancelled):
-                    await run.result()
-                while server.open_connections:
-                    await asyncio.sleep(0.001)
+    hangs = HttpReply(headers=begun.headers, chunks=(begun.chunks[0][:60],), then="hang")
+    async with ScriptedServer(hangs) as server, Agent(model_on(server, name, options)) as agent, asyncio.timeout(5):
+        run = agent.start("x")
+        while not server.requests:
+            await asyncio.sleep(0)
+        run.cancel()
+        with pytest.raises(RunCancelled):
+            await run.result()
+        while server.open_connections:
+            await asyncio.sleep(0.001)
