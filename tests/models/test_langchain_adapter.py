@@ -1,5 +1,7 @@
 import asyncio
+import importlib
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -16,6 +18,7 @@ from replan.errors import (
     BadRequest,
     BadResponse,
     ContextTooLong,
+    MissingDependency,
     ModelError,
     ModelTimeout,
     NetworkError,
@@ -547,3 +550,10 @@ async def test_a_planning_agent_runs_on_their_model():
     result = await PlanningAgent(from_langchain(theirs), tools=[tool(lookup, read_only=True)]).run("What is a?")
     assert result.text == "It is 7."
     assert any("a is 7" in str(message.content) for message in theirs.seen[1])
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "replan.models.langchain")
+    monkeypatch.setitem(sys.modules, "langchain_core.messages", None)
+    with pytest.raises(MissingDependency, match="pip install langchain-core"):
+        importlib.import_module("replan.models.langchain")

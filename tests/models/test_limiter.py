@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replan.model import Delta, TextDelta
+from replan.messages import user
+from replan.model import Conversation, Delta, Done, Model, ModelRequest, TextDelta
+from replan.models.chat import ChatWire
 from replan.models.limiter import Limiter, limiter_for
+from replan.models.retry import Backoff
+from replan.models.wire import Endpoint, HttpModel
 from replan.settings import ModelSettings
+from replan.testing import HttpReply, ScriptedServer, error_reply
 
 
 class Clock:
@@ -267,6 +272,46 @@ def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody():
     del task
     gc.collect()
     asyncio.run(wait())
+
+
+async def text_of(model: Model) -> str:
+    *_, done = [delta async for delta in model.stream(ModelRequest(conversation=Conversation([user("hello")])))]
+    assert isinstance(done, Done)
+    return done.message.text
+
+
+def http_model(server: ScriptedServer, backoff: Backoff | None = None) -> HttpModel:
+    endpoint = Endpoint(provider="test", model="m", base_url=server.base_url, settings=settings(concurrent=1))
+    return HttpModel(endpoint, ChatWire(endpoint), backoff=backoff)
+
+
+async def test_calls_of_two_models_of_one_name_wait_for_one_another():
+    async with ScriptedServer(HttpReply(then="hang"), otherwise="fine") as server:
+        first = asyncio.ensure_future(text_of(http_model(server)))
+        while not server.requests:
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(text_of(http_model(server)))
+        await turns(50)
+        assert len(server.requests) == 1
+        first.cancel()
+        assert await second == "fine"
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+
+async def test_a_call_that_waits_for_its_repeat_holds_no_place():
+    waiting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        waiting.set()
+        await go_on.wait()
+
+    async with ScriptedServer(error_reply(503), "second", "first") as server:
+        first = asyncio.ensure_future(text_of(http_model(server, Backoff(sleep=sleep))))
+        await waiting.wait()
+        assert await text_of(http_model(server)) == "second"
+        go_on.set()
+        assert await first == "first"
 
 
 @given(

@@ -1,5 +1,7 @@
 import asyncio
+import importlib
 import json
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -32,6 +34,7 @@ from replan.errors import (
     BadRequest,
     BadResponse,
     ContextTooLong,
+    MissingDependency,
     ModelError,
     ModelTimeout,
     NetworkError,
@@ -642,3 +645,10 @@ async def test_a_planning_agent_runs_on_their_openai_model():
     assert result.text == "It is 7."
     assert server.requests[0].json["response_format"]["type"] == "json_schema"
     assert "a is 7" in server.requests[1].body.decode()
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "replan.models.pydantic_ai")
+    monkeypatch.setitem(sys.modules, "pydantic_ai.models", None)
+    with pytest.raises(MissingDependency, match="pip install 'pydantic-ai-slim"):
+        importlib.import_module("replan.models.pydantic_ai")

@@ -1,4 +1,6 @@
 import asyncio
+import importlib
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,7 @@ from langchain_core.tools import tool as their_tool
 from pydantic import BaseModel, Field
 
 from replan import Agent, ToolContext, tool
-from replan.errors import ConfigError
+from replan.errors import ConfigError, MissingDependency
 from replan.mcp import McpServers
 from replan.messages import File, Image, Text
 from replan.testing import ScriptedModel, call
@@ -304,3 +306,10 @@ async def test_an_error_comes_back_as_an_error(context: ToolContext[Any]):
 
     (back,) = from_langchain_tools(to_langchain_tools([fail]))
     assert await back.call({}, context) == ToolOutput((Text("no such key"),), is_error=True)
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "replan.tools.langchain")
+    monkeypatch.setitem(sys.modules, "langchain_core.tools", None)
+    with pytest.raises(MissingDependency, match="pip install langchain-core"):
+        importlib.import_module("replan.tools.langchain")
