@@ -13,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from replan.encoding import decode, encode
 from replan.errors import BadRequest
 from replan.messages import Assistant, File, Image, Text, Thinking, ToolCall, ToolResult, User, from_json, to_json, user
-from replan.model import Conversation, ModelProfile, OutputSchema
+from replan.model import Conversation, ModelProfile, OutputSchema, ToolSpec
 from replan.models.responses import ResponsesWire
+from replan.models.responses.items import items_of
 from replan.settings import PromptCaching
 from replan.settings import Thinking as Ask
 from replan.testing import HttpReply, ScriptedServer, error_reply
@@ -42,11 +43,16 @@ def test_a_plain_request_has_nothing_but_what_it_needs():
     wire = ResponsesWire(endpoint("https://a.b/v1?api-version=1"))
     assert body(wire) == {
         "model": "m",
-        "input": [{"role": "user", "content": "hello"}],
+        "input": [{"type": "message", "role": "user", "content": "hello"}],
         "stream": True,
         "store": False,
     }
     assert wire.url(request()) == "https://a.b/v1/responses?api-version=1"
+
+
+@pytest.mark.parametrize("base_url", ["https://a.b/v1", "https://a.b/v1/", "https://a.b/v1/responses"])
+def test_the_address_may_have_its_end_already(base_url: str):
+    assert ResponsesWire(endpoint(base_url)).url(request()) == "https://a.b/v1/responses"
 
 
 def test_a_model_that_thinks_gives_its_reasoning_encrypted():
@@ -70,7 +76,7 @@ def test_every_kind_of_message_is_what_the_vendor_accepts():
     assert see[4]["text"] == "[audio of type audio/wav, 4 bytes, not shown]"
     assert see[5]["text"] == "t.txt:\ntext"
     assert "of another" not in json.dumps(items)
-    assert items[1] == {"role": "assistant", "content": "I look."}
+    assert items[1] == {"type": "message", "role": "assistant", "content": "I look."}
     assert items[2] == {"type": "function_call", "call_id": "c1", "name": "bare", "arguments": '{"key":"ü"}'}
     assert [part["type"] for part in items[4]["output"]] == ["input_text", "input_text", "input_image"]
     assert items[5]["output"] == "Error: (empty)"
@@ -104,12 +110,13 @@ def test_awkward_tools_are_what_the_vendor_accepts():
     assert [tool["name"] for tool in made["tools"]] == [tool.name for tool in TOOLS]
     assert all(tool["parameters"]["type"] == "object" for tool in made["tools"])
     assert made["tool_choice"] == "required"
+    assert body(tools=TOOLS, tool_choice="none")["tool_choice"] == "none"
+    assert "tool_choice" not in body(tools=TOOLS)
+    assert "tool_choice" not in body(tool_choice="required")
     assert not any(tool["strict"] for tool in made["tools"])
 
 
 def test_strict_is_said_where_the_schema_is():
-    from replan.model import ToolSpec
-
     assert body(tools=(ToolSpec("a", "", CLOSED),))["tools"][0]["strict"] is True
 
 
@@ -131,27 +138,80 @@ def test_reasoning_goes_back_as_it_came_before_what_came_after_it():
     assert said(REASONED, ToolCall("c1", "look", {})) == [ITEM, call]
     assert said(REASONED, Text("x"), REASONED, ToolCall("c1", "look", {})) == [
         ITEM,
-        {"role": "assistant", "content": "x"},
+        {"type": "message", "role": "assistant", "content": "x"},
         ITEM,
         call,
     ]
 
 
 def test_reasoning_that_nothing_follows_is_left_out():
-    assert said(Text("x"), REASONED) == [{"role": "assistant", "content": "x"}]
-    assert said(REASONED) == [{"role": "assistant", "content": "(no answer)"}]
+    assert said(Text("x"), REASONED) == [{"type": "message", "role": "assistant", "content": "x"}]
+    assert said(REASONED) == [{"type": "message", "role": "assistant", "content": "(no answer)"}]
 
 
 def test_reasoning_of_another_model_or_without_its_content_is_left_out():
-    assert said(REASONED, Text("x"), model="other") == [{"role": "assistant", "content": "x"}]
+    assert said(REASONED, Text("x"), model="other") == [{"type": "message", "role": "assistant", "content": "x"}]
     assert said(Thinking("hm", None, "test:m", {"id": "rs_1", "summary": []}), Text("x")) == [
-        {"role": "assistant", "content": "x"}
+        {"type": "message", "role": "assistant", "content": "x"}
     ]
 
 
 def test_a_phase_goes_back():
     phase = Thinking("", None, "test:m", {"phase": "final_answer"})
-    assert said(phase, Text("x")) == [{"role": "assistant", "content": "x", "phase": "final_answer"}]
+    assert said(phase, Text("x")) == [{"type": "message", "role": "assistant", "content": "x", "phase": "final_answer"}]
+
+
+def test_a_phase_holds_for_the_texts_of_one_message():
+    phase = Thinking("", None, "test:m", {"phase": "commentary"})
+    comment = {"type": "message", "role": "assistant", "content": "x", "phase": "commentary"}
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+    after = {"type": "message", "role": "assistant", "content": "y"}
+    assert said(phase, Text("x"), Text("x"), ToolCall("c1", "look", {}), Text("y")) == [comment, comment, call, after]
+    assert said(phase, Text("x"), REASONED, Text("y")) == [comment, ITEM, after]
+
+
+def test_a_comment_among_the_thoughts_goes_back_as_the_message_that_it_was():
+    comment = Thinking("x", None, "test:m", {"phase": "commentary"})
+    answer = Thinking("", None, "test:m", {"phase": "final_answer"})
+    assert said(REASONED, comment, answer, Text("y")) == [
+        ITEM,
+        {"type": "message", "role": "assistant", "content": "x", "phase": "commentary"},
+        {"type": "message", "role": "assistant", "content": "y", "phase": "final_answer"},
+    ]
+    assert said(comment, Text("y"), model="other") == [{"type": "message", "role": "assistant", "content": "y"}]
+
+
+def test_reasoning_with_its_content_goes_back_though_it_is_not_encrypted():
+    content = [{"type": "reasoning_text", "text": "hm"}]
+    thought = Thinking("hm", None, "test:m", {"id": "rs_1", "summary": [], "content": content})
+    item = {"type": "reasoning", "id": "rs_1", "summary": [], "content": content}
+    assert said(thought, Text("x"))[0] == item
+
+
+def test_reasoning_without_its_id_or_of_another_kind_is_no_broken_item():
+    thought = Thinking("hm", "ENC", "test:m", {"summary": []})
+    [made, _] = decode(encode(items_of(Assistant((thought, Text("x"))), "test:m", FULL)))
+    assert made == {"type": "reasoning", "summary": [], "encrypted_content": "ENC"}
+    assert len(said(Thinking("hm", "SIGNED", "test:m"), Text("x"))) == 1
+    assert len(said(Thinking("hm", "SIGNED", "test:m", ["x"]), Text("x"))) == 1
+
+
+def test_an_error_with_an_image_is_told_as_one():
+    messages = [user("go"), Assistant((ToolCall("c1", "look", {}),)), ToolResult("c1", "look", (PNG,), is_error=True)]
+    output = body(messages=messages)["input"][-1]["output"]
+    assert output[0] == {"type": "input_text", "text": "Error:"}
+    assert output[1]["type"] == "input_image"
+    wire = ResponsesWire(endpoint(profile=ModelProfile(images=True)))
+    described = body(wire, messages=messages)["input"][-1]["output"]
+    assert described == "Error: [image of type image/png, 4 bytes, not shown]"
+
+
+def test_a_conversation_is_encoded_for_each_kind_of_model():
+    conversation = Conversation([User((PNG,))])
+    for profile, kind in ((ModelProfile(images=True), list), (ModelProfile(), str)):
+        asked = msgspec.structs.replace(request(), conversation=conversation)
+        made = decode(ResponsesWire(endpoint(profile=profile)).body(asked, ()).data)
+        assert isinstance(made["input"][0]["content"], kind)
 
 
 # ---- settings
@@ -210,6 +270,17 @@ def test_from_turn_to_turn_the_beginning_stays_the_same():
         assert after.startswith(before[: before.rindex(b'],"stream"')])
 
 
+async def refused(finish, words: str, **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is sent first, and what after a server said that."""
+    output = [{"type": "message", "content": [{"type": "output_text", "text": "{}"}]}]
+    answer = encode({"object": "response", "status": "completed", "output": output})
+    ok = HttpReply(headers={"content-type": "application/json"}, chunks=(answer,))
+    async with ScriptedServer(error_reply(400, words), ok) as server:
+        await finish(model_at(server, ResponsesWire, profile=FULL), **fields)
+    first, again = (r.json for r in server.requests)
+    return first, again
+
+
 @pytest.mark.parametrize(
     ("words", "field"),
     [
@@ -222,28 +293,57 @@ def test_from_turn_to_turn_the_beginning_stays_the_same():
     ],
 )
 async def test_what_a_server_refuses_is_left_out(finish, words: str, field: str):
-    ok = {
-        "object": "response",
-        "status": "completed",
-        "output": [{"type": "message", "content": [{"type": "output_text", "text": "{}"}]}],
-    }
-    answer = HttpReply(headers={"content-type": "application/json"}, chunks=(encode(ok),))
-    async with ScriptedServer(error_reply(400, words), answer) as server:
-        await finish(
-            model_at(server, ResponsesWire, profile=FULL),
-            output=OutputSchema("answer", CLOSED),
-            temperature=0.1,
-            thinking=Ask(),
-            cache_key="a:b",
-            prompt_caching=PromptCaching(),
-        )
-    refused, again = (r.json for r in server.requests)
-    assert set(refused) - set(again) == {field}
+    first, again = await refused(
+        finish,
+        words,
+        output=OutputSchema("answer", CLOSED),
+        temperature=0.1,
+        thinking=Ask(),
+        cache_key="a:b",
+        prompt_caching=PromptCaching(),
+    )
+    assert set(first) - set(again) == {field}
 
 
 def test_the_vendors_types_notice_what_is_wrong():
     with pytest.raises(ValidationError):
         listed(VENDOR.validate_python({"model": "m", "stream": True, "input": [{"role": "nobody", "content": "x"}]}))
+
+
+async def test_summaries_that_are_refused_leave_the_effort(finish):
+    words = "Your organization must be verified to generate reasoning summaries. (param: reasoning.summary)"
+    first, again = await refused(finish, words, thinking=Ask(level="high"))
+    assert first["reasoning"] == {"effort": "high", "summary": "auto"}
+    assert again == {**first, "reasoning": {"effort": "high"}}
+
+
+async def test_tools_that_are_refused_as_strict_are_not(finish):
+    words = "Invalid schema for function 'a': In context=('properties', 'x'), schema must have a 'type' key."
+    first, again = await refused(finish, words, tools=(ToolSpec("a", "", CLOSED), *TOOLS[:1]))
+    assert [tool["strict"] for tool in first["tools"]] == [True, False]
+    assert again == {**first, "tools": [{**tool, "strict": False} for tool in first["tools"]]}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.",
+        "The encrypted content gAAA...9w== could not be verified.",
+        "The encrypted content for item rs_1 could not be verified. Reason: it could not be decrypted or parsed.",
+    ],
+)
+async def test_a_conversation_whose_reasoning_is_refused_goes_on_without(finish, words: str):
+    call = ToolCall("c1", "look", {})
+    messages = [user("go"), Assistant((REASONED, call)), ToolResult("c1", "look", (Text("ok"),))]
+    first, again = await refused(finish, words, conversation=Conversation(messages))
+    assert [item["type"] for item in first["input"]] == [
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+    ]
+    assert again == {**first, "input": [item for item in first["input"] if item["type"] != "reasoning"]}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Messages as the input items of the OpenAI Responses API."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from replan.encoding import JSON, JSONObject, encode, is_object
@@ -26,16 +26,17 @@ from replan.models.content import data_url, described, loaded, written
 __all__ = ["items_of"]
 
 
-def items_of(message: Message, name: str, profile: ModelProfile) -> list[JSONObject]:
-    """The items of a message to the model `name` (`provider:model`)."""
+def items_of(message: Message, name: str, profile: ModelProfile, *, reasoning: bool = True) -> list[JSONObject]:
+    """The items of a message to the model `name` (`provider:model`), with its own `reasoning` or without."""
     match message:
         case User():
             content = [_content(part, profile) for part in message.content if _told(part)]
-            return [{"role": "user", "content": _plain(content) or "(empty)"}]
+            return [{"type": "message", "role": "user", "content": _plain(content) or "(empty)"}]
         case ToolResult():
             return [_output(message, profile)]
         case Assistant():
-            return _said(message, name)
+            own = tuple(part for part in message.content if not isinstance(part, Thinking) or part.model == name)
+            return _said(own, reasoning=reasoning) or [_text("(no answer)", {})]
 
 
 def _told(part: Content) -> bool:
@@ -52,33 +53,47 @@ def _plain(content: list[JSONObject]) -> JSON:
 def _output(message: ToolResult, profile: ModelProfile) -> JSONObject:
     content = [_content(part, profile, in_result=True) for part in message.content if _told(part)]
     output = _plain(content) or "(empty)"
-    if message.is_error and isinstance(output, str):
-        output = f"Error: {output}"
+    if message.is_error:
+        output = f"Error: {output}" if isinstance(output, str) else [{"type": "input_text", "text": "Error:"}, *output]
     return {"type": "function_call_output", "call_id": wire_id(message.call_id), "output": output}
 
 
-def _said(message: Assistant, name: str) -> list[JSONObject]:
-    """The items of a reply. Reasoning is refused without the item that came after it, and so are phases."""
+def _said(parts: Iterable[Text | Thinking | Refusal | ToolCall], *, reasoning: bool) -> list[JSONObject]:
+    """The items of a reply. Reasoning is refused without the item that came after it; a phase holds for one message,
+    which may have several texts.
+    """
     items: list[JSONObject] = []
     waiting: list[JSONObject] = []
     phase: JSONObject = {}
-    for part in message.content:
+    for part in parts:
+        item: JSONObject | None = None
         if isinstance(part, Thinking):
-            own = part.data if part.model == name and is_object(part.data) else {}
-            if "phase" in own:
-                phase = {"phase": own["phase"]}
-            elif own and part.signature:
-                waiting.append({"type": "reasoning", **own, "encrypted_content": part.signature})
-            continue
-        item = _call(part) if isinstance(part, ToolCall) else _text(part, phase)
+            own = part.data if is_object(part.data) else {}
+            phase = {"phase": own["phase"]} if "phase" in own else {}
+            if part.text and phase:
+                item = _text(part.text, phase)
+            elif reasoning and not phase:
+                waiting += _reasoning(part, own)
+        elif isinstance(part, ToolCall):
+            item, phase = _call(part), {}
+        elif part.text:
+            item = _text(part.text, phase)
         if item is not None:
             items += [*waiting, item]
-            waiting, phase = [], {}
-    return items or [{"role": "assistant", "content": "(no answer)"}]
+            waiting = []
+    return items
 
 
-def _text(part: Text | Refusal, phase: JSONObject) -> JSONObject | None:
-    return {"role": "assistant", "content": part.text, **phase} if part.text else None
+def _reasoning(thought: Thinking, own: JSONObject) -> list[JSONObject]:
+    """The thought as it came, where the provider can read it without having stored it."""
+    if "summary" not in own or not (thought.signature or own.get("content")):
+        return []
+    encrypted = {"encrypted_content": thought.signature} if thought.signature else {}
+    return [{"type": "reasoning", **own, **encrypted}]
+
+
+def _text(text: str, phase: JSONObject) -> JSONObject:
+    return {"type": "message", "role": "assistant", "content": text, **phase}
 
 
 def _call(call: ToolCall) -> JSONObject:

@@ -8,6 +8,7 @@ from replan.model import Conversation, ModelRequest, ToolSpec
 from replan.models.body import ToolList, object_bytes
 from replan.models.caching import cache_key
 from replan.models.chat.request import endpoint_url, wire_id
+from replan.models.fields import an_object
 from replan.models.options import merge_options
 from replan.models.schemas import openai_parameters, openai_strict
 from replan.models.sse import EventParser
@@ -25,8 +26,15 @@ class ResponsesWire:
     """`POST {base_url}/responses`. The API has no stop texts: `stop` is not sent."""
 
     objections: Mapping[str, re.Pattern[str]] = {
+        "reasoning": re.compile(
+            r"without its required|invalid_encrypted_content|encrypted content .{0,400}(verified|decrypted)"
+            r"|\brs_\w+\W{1,4}not found",
+            re.I | re.S,
+        ),
+        "summary": re.compile(r"reasoning\.summary|reasoning summar", re.I),
         "tool_choice": re.compile(r"tool.?choice", re.I),
         "output": re.compile(r"text\.format|response.?format|json_schema|structured.?output", re.I),
+        "strict": re.compile(rf"invalid schema for function|{refusing(r'strict').pattern}", re.I | re.S),
         "encrypted": refusing(r"encrypted|\binclude\b"),
         "thinking": refusing(r"reasoning|thinking"),
         "sampling": refusing(r"temperature|top_p"),
@@ -39,8 +47,9 @@ class ResponsesWire:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint, self._profile = endpoint, endpoint.profile
         self._url = endpoint_url(endpoint.base_url, "/responses")
-        self._tools = ToolList(_tool)
-        self._store = f"responses:{endpoint.name}"
+        self._tools, self._lenient = ToolList(_tool), ToolList(_lenient_tool)
+        sees = self._profile.images, self._profile.files, self._profile.result_images
+        self._store = f"responses:{endpoint.name}:{sees}"
 
     def url(self, request: ModelRequest) -> str:
         """Where the request goes."""
@@ -61,30 +70,37 @@ class ResponsesWire:
     def body(self, request: ModelRequest, off: Collection[str]) -> Body:
         """The request without the parts in `off`."""
         parts = {name: value for name, value in self._parts(request).items() if value and name not in off}
+        if "thinking" not in parts:
+            parts.pop("summary", None)
         instructions = request.instructions
         if request.output is not None and "output" not in parts:
             instructions = schema_instructions(instructions, request.output)
-        fields: JSONObject = {"model": self._endpoint.model}
+        encoded = {"model": encode(self._endpoint.model)}
         if instructions:
-            fields["instructions"] = instructions
-        encoded = {name: encode(value) for name, value in fields.items()}
-        if request.tools:
-            encoded["tools"] = self._tools.encoded(request.tools)
-        encoded["input"] = self._input(request.conversation)
+            encoded["instructions"] = encode(instructions)
+        if self._tools.names(request.tools):
+            encoded["tools"] = (self._lenient if "strict" in off else self._tools).encoded(request.tools)
+        encoded["input"], reasons = self._input(request.conversation, with_reasoning="reasoning" not in off)
         settings: JSONObject = {"stream": True}
         if request.max_output_tokens is not None:
             settings["max_output_tokens"] = request.max_output_tokens
         settings = merge_options(settings, *parts.values(), request.options)
         encoded |= {name: encode(value) for name, value in settings.items()}
-        return Body(object_bytes(encoded), frozenset(parts))
+        inside = {"reasoning": reasons, "strict": b'"strict":true' in encoded.get("tools", b"")}
+        return Body(object_bytes(encoded), frozenset([*parts, *(name for name, there in inside.items() if there)]))
 
     def _parts(self, request: ModelRequest) -> dict[str, JSONObject]:
-        """The parts that some servers refuse, as the fields that they are in."""
+        """The parts that some servers refuse and that are fields of their own, as these fields."""
         thinks, key = self._profile.thinking != "none", cache_key(request)
+        thinking = resolve_thinking(request.thinking or None, self._profile)
+        reasoning = an_object(thinking.get("reasoning"))
+        summary = {"reasoning": {"summary": reasoning["summary"]}} if "summary" in reasoning else {}
+        rest = {name: value for name, value in reasoning.items() if name != "summary"}
         return {
             "store": {"store": False},
             "encrypted": {"include": ["reasoning.encrypted_content"]} if thinks else {},
-            "thinking": resolve_thinking(request.thinking or None, self._profile),
+            "thinking": {**thinking, **({"reasoning": rest} if rest else {})},
+            "summary": summary,
             "output": self._output(request),
             "tool_choice": self._choice(request),
             "sampling": self._sampling(request),
@@ -94,7 +110,7 @@ class ResponsesWire:
     def _choice(self, request: ModelRequest) -> JSONObject:
         refused = request.thinking and not self._profile.forced_calls_while_thinking
         auto = request.tool_choice == "auto" or (refused and request.tool_choice == "required")
-        return {} if auto or not request.tools else {"tool_choice": request.tool_choice}
+        return {} if auto or not self._tools.names(request.tools) else {"tool_choice": request.tool_choice}
 
     def _sampling(self, request: ModelRequest) -> JSONObject:
         given: JSONObject = {"temperature": request.temperature, "top_p": request.top_p}
@@ -108,16 +124,25 @@ class ResponsesWire:
         form = {"type": "json_schema", "name": output.name, "schema": output.schema, "strict": strict}
         return {"text": {"format": form}}
 
-    def _input(self, conversation: Conversation) -> bytes:
-        fragments = conversation.encoded.setdefault(self._store, [])
+    def _input(self, conversation: Conversation, *, with_reasoning: bool) -> tuple[bytes, bool]:
+        """The items of the conversation, and whether reasoning is among them."""
+        store = self._store if with_reasoning else f"{self._store}:bare"
+        fragments = conversation.encoded.setdefault(store, [])
+        reasons = conversation.encoded.setdefault(f"{store}:reasoning", [])
         for message in conversation.messages[len(fragments) :]:
-            items = items_of(message, self._endpoint.name, self._profile)
+            items = items_of(message, self._endpoint.name, self._profile, reasoning=with_reasoning)
+            if not reasons and any(item["type"] == "reasoning" for item in items):
+                reasons.append(len(fragments))
             fragments.append(b",".join(encode(item) for item in items))
-        return b"[" + b",".join(fragments) + b"]"
+        return b"[" + b",".join(fragments) + b"]", bool(reasons)
 
 
-def _tool(tool: ToolSpec) -> JSON:
+def _tool(tool: ToolSpec) -> JSONObject:
     parameters = openai_parameters(tool.parameters)
     described = {"description": tool.description} if tool.description else {}
     strict = openai_strict(parameters)
     return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": strict}
+
+
+def _lenient_tool(tool: ToolSpec) -> JSON:
+    return {**_tool(tool), "strict": False}
