@@ -310,6 +310,11 @@ def test_references_that_would_point_to_nothing_do_not_stay():
     assert openai_parameters(schema)["properties"]["b"] == {"type": "string"}
 
 
+def test_a_schema_with_nothing_to_change_is_given_back():
+    schema = of(a={"anyOf": [{"type": "string"}, {"type": "null"}], "default": None})
+    assert openai_parameters(schema) is schema
+
+
 def test_lists_have_items_for_openai():
     assert openai_parameters(of(a={"type": "array"}))["properties"]["a"] == {"type": "array", "items": {}}
     assert openai_parameters(of(a={"type": ["array", "null"]}))["properties"]["a"]["items"] == {}

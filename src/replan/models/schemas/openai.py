@@ -22,9 +22,11 @@ _DEPTH, _PROPERTIES, _VALUES = 10, 5_000, 1_000
 def openai_parameters(schema: JSONObject) -> JSONObject:
     """The parameters of a tool: a plain object at the root, below it nearly any schema.
 
-    References to definitions stay. Raises `ValueError` where no object fulfils the schema.
+    References to definitions stay. A schema with nothing to change is given back itself. Raises `ValueError` where no
+    object fulfils the schema.
     """
-    return _strict_if_possible(each(object_root(schema, keep=True), _with_items))
+    found = _strict_if_possible(each(object_root(schema, keep=True), _with_items))
+    return schema if found == schema else found
 
 
 def openai_output(schema: JSONObject) -> JSONObject:
