@@ -222,6 +222,29 @@ def test_a_schema_is_the_apis_own():
     assert form == {"type": "json_schema", "name": "answer", "schema": CLOSED, "strict": True}
 
 
+def test_a_schema_is_put_so_that_it_is_strict():
+    node = {"$ref": "#/$defs/x", "description": "d"}
+    schema = {**CLOSED, "properties": {"a": node}, "$defs": {"x": {"type": "string"}}}
+    wire, output = ResponsesWire(endpoint()), OutputSchema("answer", schema)
+    forms = [body(wire, output=output)["text"]["format"] for _ in range(2)]
+    assert forms[0]["strict"] is True
+    assert forms[0]["schema"]["properties"]["a"] == {"anyOf": [{"$ref": "#/$defs/x"}], "description": "d"}
+    assert forms[0] == forms[1]
+
+
+def test_a_schema_that_cannot_be_strict_is_sent_as_it_is():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    form = body(output=OutputSchema("answer", schema))["text"]["format"]
+    assert (form["schema"], form["strict"]) == (schema, False)
+
+
+def test_a_tool_that_no_arguments_fulfil_is_left_out():
+    never = ToolSpec("never", "", {"type": "string"})
+    assert "tools" not in body(tools=(never,), tool_choice="required")
+    assert "tool_choice" not in body(tools=(never,), tool_choice="required")
+    assert [tool["name"] for tool in body(tools=(never, TOOLS[0]))["tools"]] == [TOOLS[0].name]
+
+
 def test_a_refused_schema_is_put_in_words():
     made = body(off={"output"}, output=OutputSchema("answer", CLOSED), instructions="Be brief.")
     assert "text" not in made

@@ -4,13 +4,13 @@ import re
 from collections.abc import Collection, Mapping
 
 from replan.encoding import JSON, JSONObject, encode
-from replan.model import Conversation, ModelRequest, ToolSpec
+from replan.model import Conversation, ModelRequest, OutputSchema, ToolSpec
 from replan.models.body import ToolList, object_bytes
 from replan.models.caching import cache_key
 from replan.models.chat.request import endpoint_url, wire_id
 from replan.models.fields import an_object
 from replan.models.options import merge_options
-from replan.models.schemas import openai_parameters, openai_strict
+from replan.models.schemas import openai_output, openai_parameters, openai_strict
 from replan.models.sse import EventParser
 from replan.models.structured import schema_instructions
 from replan.models.thinking import resolve_thinking
@@ -20,6 +20,9 @@ from .items import items_of
 from .reply import ResponsesReply
 
 __all__ = ["ResponsesWire"]
+
+_MOST_FORMS = 64
+"""Schemas of outputs that are kept translated."""
 
 
 class ResponsesWire:
@@ -48,6 +51,7 @@ class ResponsesWire:
         self._endpoint, self._profile = endpoint, endpoint.profile
         self._url = endpoint_url(endpoint.base_url, "/responses")
         self._tools, self._lenient = ToolList(_tool), ToolList(_lenient_tool)
+        self._forms: dict[int, tuple[OutputSchema, JSONObject]] = {}
         sees = self._profile.images, self._profile.files, self._profile.result_images
         self._store = f"responses:{endpoint.name}:{sees}"
 
@@ -120,9 +124,12 @@ class ResponsesWire:
         output = request.output
         if output is None or self._profile.structured_output != "native" or output.schema.get("type") != "object":
             return {}
-        strict = openai_strict(output.schema)
-        form = {"type": "json_schema", "name": output.name, "schema": output.schema, "strict": strict}
-        return {"text": {"format": form}}
+        known = self._forms.get(id(output))
+        if known is None:
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            known = self._forms[id(output)] = output, _form(output)
+        return {"text": {"format": known[1]}}
 
     def _input(self, conversation: Conversation, *, with_reasoning: bool) -> tuple[bytes, bool]:
         """The items of the conversation, and whether reasoning is among them."""
@@ -135,6 +142,11 @@ class ResponsesWire:
                 reasons.append(len(fragments))
             fragments.append(b",".join(encode(item) for item in items))
         return b"[" + b",".join(fragments) + b"]", bool(reasons)
+
+
+def _form(output: OutputSchema) -> JSONObject:
+    schema = openai_output(output.schema)
+    return {"type": "json_schema", "name": output.name, "schema": schema, "strict": openai_strict(schema)}
 
 
 def _tool(tool: ToolSpec) -> JSONObject:
