@@ -153,6 +153,14 @@ async def test_resting_models_are_still_asked_when_the_others_fail(collect: Coll
     assert deltas[-1].message.text == "one again"
 
 
+async def test_a_model_that_answered_rests_no_longer(collect: Collect):
+    first = a(Overloaded("down"), otherwise="one")
+    model = Fallback(first, b("two", ContextTooLong("too long"), "two"), on=(Overloaded, ContextTooLong))
+    for asked in (1, 2, 3):
+        await collect(model)
+        assert len(first.requests) == asked
+
+
 async def test_a_fault_of_the_request_lets_no_model_rest(collect: Collect):
     first = a(ContextTooLong("too long"), "one")
     model = Fallback(first, b(otherwise="two"), on=(ContextTooLong,))

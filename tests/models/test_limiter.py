@@ -1,5 +1,4 @@
 import asyncio
-import gc
 import threading
 from collections.abc import AsyncGenerator
 
@@ -85,6 +84,27 @@ async def test_first_come_first_served():
 
     await asyncio.gather(*(one(number) for number in range(20)))
     assert order == list(range(20))
+
+
+async def test_two_places_that_come_free_at_once_go_to_two():
+    limiter = Limiter(concurrent=2)
+    hold, both = asyncio.Event(), asyncio.Barrier(2)
+
+    async def holder() -> None:
+        async with limiter.slot():
+            await hold.wait()
+
+    async def waiter() -> None:
+        async with limiter.slot():
+            await both.wait()
+
+    holders = [asyncio.ensure_future(holder()) for _ in range(2)]
+    await turns()
+    waiters = [asyncio.ensure_future(waiter()) for _ in range(2)]
+    await turns()
+    hold.set()
+    async with asyncio.timeout(1):
+        await asyncio.gather(*holders, *waiters)
 
 
 async def test_a_repeat_goes_to_the_end_of_the_line():
@@ -267,11 +287,46 @@ def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody():
             await wait()
 
     asyncio.run(after())
+    drop(task)
+    asyncio.run(wait())
+
+
+def test_who_waited_for_the_window_in_a_loop_that_was_closed_holds_up_nobody():
+    clock = Clock()
+
+    async def sleep(seconds: float) -> None:
+        if asyncio.get_running_loop() is gone:
+            await asyncio.Event().wait()
+        await clock.sleep(seconds)
+
+    limiter = Limiter(per_minute=1, clock=clock, sleep=sleep)
+
+    async def wait() -> None:
+        async with limiter.slot():
+            pass
+
+    async def start() -> asyncio.Task[None]:
+        await wait()
+        task = asyncio.ensure_future(wait())
+        await turns()
+        return task
+
+    gone = asyncio.new_event_loop()
+    task = gone.run_until_complete(start())
+    gone.close()
+
+    async def after() -> None:
+        async with asyncio.timeout(1):
+            await wait()
+
+    asyncio.run(after())
+    drop(task)
+
+
+def drop(task: asyncio.Task[None]) -> None:
+    """Let go of a task whose loop is closed, without the warning that it is pending."""
     task.get_coro().close()  # type: ignore[union-attr]
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    del task
-    gc.collect()
-    asyncio.run(wait())
 
 
 async def text_of(model: Model) -> str:
