@@ -28,8 +28,10 @@ __all__ = ["ALONE", "NEXT", "Parts"]
 NEXT: JSONObject = {"signs": "next"}
 ALONE: JSONObject = {"signs": "nothing"}
 
-_UNSIGNED = "skip_thought_signature_validator"
-"""What Gemini 3 takes in place of the signature of a call that it has not made (guide "Thought signatures")."""
+_UNSIGNED = base64_text(b"skip_thought_signature_validator")
+"""What Gemini 3 takes in place of the signature of a call that it has not made (guide "Thought signatures"); bytes are
+base64 on the wire.
+"""
 
 
 class Parts:
