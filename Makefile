@@ -3,6 +3,7 @@
 #   make test    the tests
 #   make check   lint, format, types, import direction
 #   make bench   speed and size beside other frameworks;  make bench-plans: goals as plans and in plain loops
+#   make bench-wires   each wire beside its vendor's own SDK
 #   make providers   the wires and providers, without a key;  make live-providers: those whose keys are set
 #   make live    goals on the embedded model;  make temporal: the loop on a Temporal server
 
@@ -16,7 +17,7 @@ MODEL ?=
 MCP ?= examples/time.mcp.json
 BENCH_PEERS ?= replan aiohttp_loop openai_loop agno pydantic_ai openai_agents
 
-.PHONY: run test check bench bench-plans providers live-providers live live-smoke temporal clean
+.PHONY: run test check bench bench-plans bench-wires providers live-providers live live-smoke temporal clean
 
 run: $(VENV)/.run
 	@$(if $(MODEL),,$(BIN)/replan model ensure)
@@ -37,10 +38,13 @@ bench: $(VENV)/.dev
 	@$(BIN)/python benchmarks/run.py $(BENCH_PEERS) --fresh --rounds 3
 	@$(BIN)/python benchmarks/report.py $(BENCH_PEERS)
 	@$(BIN)/python benchmarks/journal.py
-	@$(MAKE) --no-print-directory bench-plans
+	@$(MAKE) --no-print-directory bench-plans bench-wires
 
 bench-plans: $(VENV)/.dev
 	@$(BIN)/python benchmarks/plans.py
+
+bench-wires: $(VENV)/.dev
+	@$(BIN)/python benchmarks/wires.py
 
 providers: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n 2 tests/models tests/tools/test_langchain_tools.py tests/test_prices.py tests/test_stage_models.py
