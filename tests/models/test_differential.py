@@ -11,7 +11,8 @@ Differences that are meant, by wire (field: ours, theirs, why):
   names are in snake case in theirs; the API takes both. A result is under `output` in ours, as Google's guide has it.
   Unions of types are lists of types in ours. Unsigned calls are marked for all models in theirs, for those that need it
   in ours.
-- bedrock: results have `status` only where they failed.
+- gemini: a schema has the output's name as its title in theirs.
+- bedrock: an empty `system` is sent in theirs. Results have `status` only where they failed.
 """
 
 import base64
@@ -23,6 +24,7 @@ import pytest
 from anthropic import AsyncAnthropic
 from oracles import model_at, request
 from pydantic_ai import messages as theirs
+from pydantic_ai._output import OutputObjectDefinition
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.bedrock import BedrockConverseModel
@@ -37,7 +39,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from replan.errors import ModelError
 from replan.messages import Assistant, Image, Message, Text, Thinking, ToolCall, ToolResult, User, user
-from replan.model import ModelProfile, ToolSpec
+from replan.model import ModelProfile, OutputSchema, ToolSpec
 from replan.models.anthropic import AnthropicWire
 from replan.models.bedrock import BedrockWire
 from replan.models.chat import ChatWire
@@ -86,9 +88,11 @@ def their_model(wire: str, base: str) -> Any:
             return BedrockConverseModel(name, provider=BedrockProvider(bedrock_client=client))
 
 
-async def their_body(wire: str, messages: list[Any], settings: ModelSettings, tools: bool) -> dict[str, Any]:
+async def their_body(
+    wire: str, messages: list[Any], settings: ModelSettings, tools: bool, **asked_for: Any
+) -> dict[str, Any]:
     definition = ToolDefinition(name="look", description="Look it up.", parameters_json_schema=PARAMETERS)
-    asked = ModelRequestParameters(function_tools=[definition] if tools else [], allow_text_output=True)
+    asked = ModelRequestParameters(function_tools=[definition] if tools else [], **asked_for)
     with ScriptedServer(otherwise=error_reply(400, "no")) as server:
         with pytest.raises(Exception, match=r"(?s).*"):
             await their_model(wire, server.base_url.removesuffix("/v1")).request(messages, settings, asked)
@@ -203,7 +207,7 @@ def gemini(body: dict[str, Any]) -> dict[str, Any]:
         "parameters_json_schema": "parametersJsonSchema",
         "thought_signature": "thoughtSignature",
     }
-    body = renamed(without(body, "role", "displayName", "responseModalities", "toolConfig"), names)
+    body = renamed(without(body, "role", "displayName", "responseModalities", "toolConfig", "title"), names)
     for content in body["contents"]:
         for part in content["parts"]:
             for kind in ("functionCall", "functionResponse"):
@@ -222,7 +226,7 @@ UNSIGNED = base64.b64encode(b"skip_thought_signature_validator").decode()
 
 
 def bedrock(body: dict[str, Any]) -> dict[str, Any]:
-    body = without(body, "toolChoice")
+    body = {name: value for name, value in without(body, "toolChoice").items() if value != []}
     for message in body["messages"]:
         for part in message["content"]:
             part.get("toolResult", {}).pop("status", None)
@@ -258,3 +262,27 @@ async def test_signed_thoughts_are_sent_as_the_other_library_sends_them():
     ]
     expected = anthropic(await their_body("anthropic", other, ModelSettings(max_tokens=50), True))
     assert anthropic(await our_body("anthropic", own, True, max_output_tokens=50)) == expected
+
+
+CLOSED = {
+    "type": "object",
+    "properties": {"price": {"type": "integer"}, "name": {"type": "string"}},
+    "required": ["price", "name"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses", "anthropic", "gemini"])
+async def test_a_schema_of_the_output_is_sent_as_the_other_library_sends_it(wire: str):
+    output = OutputObjectDefinition(json_schema=CLOSED, name="answer", strict=True)
+    asked = {"output_mode": "native", "output_object": output}
+    expected = SAME[wire](await their_body(wire, TEXTS[1], ModelSettings(max_tokens=50), False, **asked))
+    body = await our_body(wire, TEXTS[0], False, max_output_tokens=50, output=OutputSchema("answer", CLOSED))
+    assert SAME[wire](body) == expected
+
+
+@pytest.mark.parametrize("wire", ["chat", "anthropic", "gemini", "bedrock"])
+async def test_stop_texts_are_sent_as_the_other_library_sends_them(wire: str):
+    settings = ModelSettings(max_tokens=50, stop_sequences=["END"])
+    expected = SAME[wire](await their_body(wire, TEXTS[1], settings, False))
+    assert SAME[wire](await our_body(wire, TEXTS[0], False, max_output_tokens=50, stop=("END",))) == expected
