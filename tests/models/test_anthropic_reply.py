@@ -14,6 +14,7 @@ from replan.messages import Assistant, Text, Thinking, ToolCall
 from replan.model import Done, TextDelta, ThinkingDelta
 from replan.models.anthropic import AnthropicWire
 from replan.models.anthropic.reply import AnthropicReply
+from replan.models.draft import FILTERED
 from replan.models.failures import Failure
 from replan.models.sse import EventParser
 from replan.testing import HttpReply, ScriptedServer
@@ -215,15 +216,32 @@ async def test_a_stream_that_stays_broken_is_an_error(collect):
 
 
 @pytest.mark.parametrize(
-    "odd", [None, [], "x", {"type": None}, {"type": "content_block_delta"}, {"type": "new_event", "x": 1}]
+    "odd",
+    [{"type": None}, {"type": "content_block_delta"}, {"type": "new_event", "x": 1}, {"type": "message_delta"}, {}],
 )
 def test_what_is_not_known_is_passed_over(odd: Any):
-    data = (
-        sse(start())
-        + (b"data: %s\n\n" % encode(odd) if isinstance(odd, dict) else b"data:\n\n")
-        + sse(SAID, end("end_turn"))
-    )
+    data = sse(start()) + b"data: %s\n\ndata:\n\n" % encode(odd) + sse(SAID, end("end_turn"))
     assert read(data).message.text == "I look ü."
+
+
+def test_a_stream_may_end_as_those_of_other_formats_do():
+    assert read(sse(start(), SAID) + b"data: [DONE]\n\n").message.text == "I look ü."
+
+
+def test_an_error_without_a_type_is_one():
+    data = sse(start(), SAID) + encode({"error": {"message": "overloaded", "code": 529}}).join((b"data: ", b"\n\n"))
+    with pytest.raises(Failure) as caught:
+        read(data)
+    assert type(caught.value.error) is Overloaded
+
+
+async def test_a_reply_that_the_filter_stopped_is_a_refusal(finish):
+    message = "Output blocked by content filtering policy"
+    event = {"type": "error", "error": {"details": None, "type": "invalid_request_error", "message": message}}
+    async with ScriptedServer(whole(sse(start(), SAID, event))) as server:
+        done = await finish(model_at(server, AnthropicWire))
+    assert (done.finish, done.message.refusal) == ("content_filter", FILTERED)
+    assert len(server.requests) == 1
 
 
 def test_what_is_not_json_can_be_asked_again():
@@ -247,6 +265,46 @@ def test_ids_that_are_missing_or_repeated_are_made():
     ]
     calls = read(sse(start(), *twice, end("tool_use"))).message.calls
     assert len({call.call_id for call in calls}) == 3
+
+
+def numbered(blocks: list[list[dict[str, Any]]], index: Any) -> list[dict[str, Any]]:
+    """The events of blocks, with this in the place of each index; without one for `...`."""
+    bare = [{name: value for name, value in event.items() if name != "index"} for each in blocks for event in each]
+    return bare if index is ... else [{**event, "index": index} for event in bare]
+
+
+@pytest.mark.parametrize("index", [..., None, 0, "0", [0]])
+def test_indices_may_be_missing_or_all_the_same(index: Any):
+    events = numbered([THOUGHT, SAID, CALL, SECOND], index)
+    assert read(sse(start(), events, end("tool_use"))).message == read(STREAMS["calls"]).message
+
+
+def test_a_call_that_is_told_twice_is_one_call():
+    calls = read(sse(start(), CALL[0], CALL, end("tool_use"))).message.calls
+    assert calls == (ToolCall("toolu_1", "look", {"key": "a"}),)
+
+
+def test_pieces_of_a_block_that_was_not_begun_are_read():
+    assert read(sse(start(), SAID[1:], end("end_turn"))).message.text == "I look ü."
+
+
+def test_a_stop_for_calls_without_calls_is_a_stop():
+    assert read(sse(start(), SAID, end("tool_use"))).finish == "stop"
+
+
+@pytest.mark.parametrize(
+    ("reason", "finish"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("pause_turn", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("a_new_one", "stop"),
+    ],
+)
+def test_reasons_to_stop(reason: str, finish: str):
+    assert read(sse(start(), SAID, end(reason))).finish == finish
 
 
 def test_arguments_that_are_no_object_are_kept_as_they_are():

@@ -1,31 +1,33 @@
 """Requests of the Anthropic Messages API (reference "Create a message", version 2023-06-01)."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from replan.encoding import JSON, JSONObject, encode
-from replan.messages import Assistant, Thinking, ToolResult
 from replan.model import Conversation, ModelRequest, ToolSpec
 from replan.models.body import ToolList, object_bytes
 from replan.models.options import merge_options
-from replan.models.schemas import anthropic_output, anthropic_parameters
+from replan.models.schemas import anthropic_parameters
 from replan.models.sse import EventParser
 from replan.models.structured import schema_instructions
-from replan.models.thinking import resolve_thinking
-from replan.models.turns import Turns
-from replan.models.wire import Body, Endpoint, refusing
+from replan.models.wire import Body, Endpoint
 
-from .blocks import blocks_of, text_block, wire_id
+from .asking import fields_of, parts_of
+from .blocks import Blocks, text_block, wire_id
+from .history import History
 from .reply import AnthropicReply
 
 __all__ = ["AnthropicWire"]
 
-_MAX_TOKENS = 4096
-_ENCODED = ("tools", "system", "messages")
-"""Fields that are put in encoded, over which an option of their name counts."""
-_LEAST_BUDGET = 1024
-_BEFORE = encode(text_block("(The conversation begins.)"))
-_BEHIND = encode(text_block("(Go on.)"))
+_LAST = ("tools", "system", "messages")
+"""Fields that stand behind the others, in the order in which a cache reads them."""
+_VERTEX = {"anthropic_version": "vertex-2023-10-16"}
+_REFUSED = r"(n.t support|not support|unsupported|not available|not permitted|extra inputs|input tag)"
+
+
+def _refusal(what: str) -> re.Pattern[str]:
+    """What recognises that something is refused: its name beside words for that, in one sentence."""
+    return re.compile(rf"{what}[^{{}}]{{0,80}}{_REFUSED}|{_REFUSED}[^{{}}]{{0,40}}{what}", re.I)
 
 
 class AnthropicWire:
@@ -36,9 +38,18 @@ class AnthropicWire:
 
     objections: Mapping[str, re.Pattern[str]] = {
         "tool_choice": re.compile(r"tool.?choice", re.I),
+        "thoughts": re.compile(
+            r"bound to a different|signature.{0,5} in .{0,5}thinking|thinking.{0,60}cannot be modified"
+            r"|cannot contain .{0,5}thinking",
+            re.I,
+        ),
+        "effort": re.compile(rf"{_refusal('effort').pattern}|output_config: extra inputs", re.I),
+        "thinking": _refusal("thinking"),
         "output": re.compile(r"output_config|output.?format|structured.?output|json_schema", re.I),
-        "thinking": refusing(r"thinking|effort"),
-        "cache": refusing(r"cache_control|prompt caching"),
+        "cache": re.compile(r"cache_control|prompt caching", re.I),
+        "top_p": re.compile(r"temperature.{0,20}top_p.{0,20}both", re.I),
+        "sampling": re.compile(rf"(temperature|top_p)[^{{}}]{{0,60}}(deprecated|may only|{_REFUSED})", re.I),
+        "undeclared": re.compile(r"must (define|declare|include|provide)[^{}]{0,20}\btools\b", re.I),
     }
     server_wide: Collection[str] = ()
     decoder = EventParser
@@ -48,7 +59,9 @@ class AnthropicWire:
         self._vertex = bool(endpoint.options.get("vertex"))
         self._url = self._address(endpoint)
         self._tools = ToolList(_tool)
-        self._store = f"anthropic:{endpoint.name}"
+        profile = self._profile
+        takes = (profile.images, profile.files, profile.result_images, not self._vertex)
+        self._store = f"anthropic:{endpoint.name}:{''.join(str(int(can)) for can in takes)}"
 
     def url(self, request: ModelRequest) -> str:
         """Where the request goes."""
@@ -72,32 +85,25 @@ class AnthropicWire:
         return b'"id":' + encode(wire_id(call_id)) in body
 
     def body(self, request: ModelRequest, off: Collection[str]) -> Body:
-        """The request without the parts in `off`."""
-        asked = {} if "thinking" in off else self._thinking(request)
-        output = None if "output" in off else self._output(request)
-        choice = None if "tool_choice" in off else self._choice(request, asked)
-        caching = None if "cache" in off or self._profile.caching != "marks" else request.prompt_caching or None
-        mark = {"type": "ephemeral", **({"ttl": "1h"} if caching.ttl == "1h" else {})} if caching else None
-        fields: JSONObject = (
-            {"anthropic_version": "vertex-2023-10-16"} if self._vertex else {"model": self._endpoint.model}
-        )
-        limit, asked = self._limit(request, asked)
-        fields |= {"max_tokens": limit, "stream": True, **self._sampling(request, asked), **asked}
-        if output is not None:
-            form = {"format": {"type": "json_schema", "schema": output}}
-            fields = merge_options(fields, {"output_config": form})
-        if choice is not None:
-            fields["tool_choice"] = choice
-        fields = merge_options(fields, request.options)
-        encoded = {name: encode(value) for name, value in fields.items()}
-        if request.tools:
-            encoded["tools"] = self._tools.encoded(request.tools)
-        if instructions := self._instructions(request, native=output is not None):
-            encoded["system"] = encode([{**text_block(instructions), **({"cache_control": mark} if mark else {})}])
-        encoded["messages"] = self._messages(request.conversation, mark)
-        encoded |= {name: encode(value) for name, value in request.options.items() if name in _ENCODED}
-        found = {"thinking": asked, "output": output, "tool_choice": choice, "cache": mark}
-        return Body(object_bytes(encoded), frozenset(part for part, value in found.items() if value))
+        """The request without the parts in `off`.
+
+        Without `undeclared`, the tools of earlier calls are declared, and forbidden, in a request that has none.
+        """
+        history = self._history(request.conversation, thoughts="thoughts" not in off)
+        asked = fields_of(request, self._profile, off, cold=history.cold)
+        parts = parts_of(asked)
+        parts |= {"thoughts": history.thoughts, "undeclared": bool(history.called and not request.tools)}
+        tools = self._tools.encoded(request.tools) if request.tools else None
+        if parts["undeclared"] and "undeclared" in off:
+            tools, asked["tool_choice"] = _declared(history.called), {"type": "none"}
+        mark = None if "cache" in off else self._mark(request)
+        parts["cache"] = mark is not None
+        fields = merge_options(_VERTEX if self._vertex else {"model": self._endpoint.model}, asked, request.options)
+        own: dict[str, bytes] = {} if tools is None else {"tools": tools}
+        if instructions := self._instructions(request, native=parts["output"]):
+            own["system"] = encode([_marked(text_block(instructions), mark)])
+        own["messages"] = history.encoded(mark)
+        return Body(_joined(fields, own), frozenset(part for part, found in parts.items() if found))
 
     def _address(self, endpoint: Endpoint) -> str:
         base = endpoint.base_url.rstrip("/")
@@ -105,90 +111,50 @@ class AnthropicWire:
             return f"{base}/publishers/anthropic/models/{endpoint.model}:streamRawPredict"
         return f"{base.removesuffix('/messages').removesuffix('/v1')}/v1/messages"
 
-    def _thinking(self, request: ModelRequest) -> JSONObject:
-        """What asks for thinking. A turn that began without thoughts cannot go on with a budget for them."""
-        asked = resolve_thinking(request.thinking or None, self._profile)
-        if self._profile.thinking != "budget" or not _on(asked):
-            return asked
-        messages = request.conversation.messages
-        if not messages or not isinstance(messages[-1], ToolResult):
-            return asked
-        last = next((m for m in reversed(messages) if isinstance(m, Assistant)), Assistant(()))
-        own = any(isinstance(part, Thinking) and part.model == self._endpoint.name for part in last.content)
-        return asked if own else {}
-
-    def _limit(self, request: ModelRequest, asked: JSONObject) -> tuple[int, JSONObject]:
-        """The cap of the reply, which must be above the budget for thoughts, and thinking with a budget below it."""
-        most = self._profile.max_output_tokens
-        limit = request.max_output_tokens or most or _MAX_TOKENS
-        budget = asked.get("thinking", {}).get("budget_tokens")
-        if budget is None:
-            return limit, asked
-        if request.max_output_tokens is not None or most is None:
-            limit += budget
-        limit = min(limit, most or limit)
-        budget = max(_LEAST_BUDGET, min(budget, limit - 1))
-        return max(limit, budget + 1), merge_options(asked, {"thinking": {"budget_tokens": budget}})
-
-    def _sampling(self, request: ModelRequest, asked: JSONObject) -> JSONObject:
-        """Stop texts, and what the API refuses while the model thinks."""
-        found: JSONObject = {"stop_sequences": list(request.stop)} if request.stop else {}
-        if not self._profile.sampling or _on(asked):
-            return found
-        given = {"temperature": request.temperature, "top_p": request.top_p}
-        return {**found, **{name: value for name, value in given.items() if value is not None}}
-
-    def _choice(self, request: ModelRequest, asked: JSONObject) -> JSON:
-        if not request.tools or request.tool_choice == "auto":
+    def _mark(self, request: ModelRequest) -> JSONObject | None:
+        caching = request.prompt_caching if self._profile.caching == "marks" else None
+        if not caching:
             return None
-        if request.tool_choice == "none":
-            return {"type": "none"}
-        refused = _on(asked) and not self._profile.forced_calls_while_thinking
-        return None if refused else {"type": "any"}
-
-    def _output(self, request: ModelRequest) -> JSONObject | None:
-        if request.output is None or self._profile.structured_output != "native":
-            return None
-        return anthropic_output(request.output.schema)
+        return {"type": "ephemeral", "ttl": "1h"} if caching.ttl == "1h" else {"type": "ephemeral"}
 
     def _instructions(self, request: ModelRequest, *, native: bool) -> str:
         if request.output is None or native:
             return request.instructions
         return schema_instructions(request.instructions, request.output)
 
-    def _messages(self, conversation: Conversation, mark: JSONObject | None) -> bytes:
-        store = conversation.encoded.setdefault(self._store, [])
+    def _history(self, conversation: Conversation, *, thoughts: bool) -> History:
+        """The conversation, encoded once; with and without its thoughts."""
+        store = conversation.encoded.setdefault(self._store if thoughts else f"{self._store}:bare", [])
         if not store:
-            store.append(Turns("content"))
-        turns: Turns = store[0]
-        for message in conversation.messages[turns.count :]:
-            role = "assistant" if isinstance(message, Assistant) else "user"
-            if not turns.role and role == "assistant":
-                turns.add("user", [_BEFORE])
-            turns.add(role, [encode(block) for block in blocks_of(message, self._endpoint.name, self._profile)])
-            turns.count += 1
-        closing = ("user", [_BEHIND]) if turns.role == "assistant" else None
-        return turns.encoded(_marker(mark) if mark else None, closing)
+            store.append(History(self._blocks(thoughts=thoughts)))
+        history: History = store[0]
+        history.take(conversation.messages)
+        return history
+
+    def _blocks(self, *, thoughts: bool) -> Blocks:
+        """Claude signs each thought that may go back to it; other models behind this API may not."""
+        return Blocks(
+            self._endpoint.name if thoughts else "",
+            self._profile,
+            urls=not self._vertex,
+            unsigned="claude" not in self._endpoint.model.lower(),
+        )
 
 
-def _on(asked: JSONObject) -> bool:
-    """Whether thinking is asked for."""
-    return asked.get("thinking", {}).get("type") in ("enabled", "adaptive")
+def _joined(fields: JSONObject, own: dict[str, bytes]) -> bytes:
+    """The body of fields and of what is encoded already; an option counts over what has its name there."""
+    last = {name: encode(fields[name]) if name in fields else own[name] for name in _LAST if name in fields | own}
+    return object_bytes({**{name: encode(fields[name]) for name in fields if name not in _LAST}, **last})
 
 
-def _marker(mark: JSONObject) -> Callable[[list[bytes]], list[bytes]]:
-    ending = b',"cache_control":' + encode(mark) + b"}"
-
-    def marked(blocks: list[bytes]) -> list[bytes]:
-        """The blocks with the mark on the last one that can have it: thoughts cannot."""
-        for at in range(len(blocks) - 1, -1, -1):
-            if not blocks[at].startswith((b'{"type":"thinking"', b'{"type":"redacted_thinking"')):
-                return [*blocks[:at], blocks[at][:-1] + ending, *blocks[at + 1 :]]
-        return blocks
-
-    return marked
+def _marked(block: JSONObject, mark: JSONObject | None) -> JSONObject:
+    return {**block, "cache_control": mark} if mark else block
 
 
-def _tool(tool: ToolSpec) -> JSONObject:
+def _declared(names: Collection[str]) -> bytes:
+    return encode([{"name": name, "input_schema": {"type": "object"}} for name in names])
+
+
+def _tool(tool: ToolSpec) -> JSON:
     described = {"description": tool.description} if tool.description else {}
     return {"name": tool.name, **described, "input_schema": anthropic_parameters(tool.parameters)}
