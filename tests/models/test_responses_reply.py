@@ -327,6 +327,12 @@ def test_items_with_one_number_are_told_apart():
             assert list(read(numbered(*events, end)).message.content) == [Text("I look ü."), *BOTH]
 
 
+def test_arguments_that_come_late_belong_to_their_call():
+    one, two = pieces(0, CALL), pieces(0, OTHER)
+    assert list(read(numbered(one[0], two[0], one[1], two[1], the_end())).message.calls) == BOTH
+    assert list(read(numbered(one[0], two[0], the_end(OTHER, CALL))).message.calls) == BOTH[::-1]
+
+
 def test_names_that_change_with_every_event_do_not_matter():
     count = iter(range(1000))
 
@@ -406,6 +412,19 @@ def test_reasoning_in_full_is_told_and_kept():
     done = read(numbered(START, *pieces(0, reasoning, *deltas), *pieces(1, MESSAGE), the_end(reasoning, MESSAGE)))
     own = {"id": "rs_1", "summary": [], "content": reasoning["content"]}
     assert done.message.content[0] == Thinking("hm, ok", None, "test:m", own)
+
+
+def test_of_reasoning_and_its_summary_what_comes_first_is_told():
+    reasoning = {**REASONING, "content": [{"type": "reasoning_text", "text": "hm"}]}
+    told = [*summary(0, "First."), {"type": "response.reasoning_text.delta", "content_index": 0, "delta": "hm"},
+            *summary(1, "Then.")]  # fmt: skip
+    data = numbered(START, *pieces(0, reasoning, *told), the_end(reasoning, MESSAGE))
+    deltas = ResponsesReply("test:m").events(EventParser().feed(data))
+    assert [delta.text for delta in deltas if isinstance(delta, ThinkingDelta)] == ["First.", "\n\nThen."]
+    thought = read(data).message.content[0]
+    assert isinstance(thought, Thinking)
+    assert thought.text == "First.\n\nThen."
+    assert thought.data["content"] == reasoning["content"]
 
 
 def test_reasoning_that_says_nothing_and_cannot_go_back_is_left_out():
