@@ -154,6 +154,14 @@ async def test_a_whole_answer_is_read_too(collect):
     assert (done.usage.input_tokens, done.usage.output_tokens, done.finish) == (14, 1, "tool_calls")
 
 
+async def test_a_whole_answer_may_be_an_error(collect):
+    data = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    answer = HttpReply(headers={"content-type": "application/json"}, chunks=(encode(data),))
+    async with ScriptedServer(otherwise=answer) as server:
+        with pytest.raises(Overloaded, match="Overloaded"):
+            await collect(model_at(server, AnthropicWire))
+
+
 def test_totals_that_are_repeated_count_once():
     usage = {"input_tokens": 14, "cache_read_input_tokens": 120_000, "output_tokens": 300}
     last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}
@@ -277,6 +285,13 @@ def numbered(blocks: list[list[dict[str, Any]]], index: Any) -> list[dict[str, A
 def test_indices_may_be_missing_or_all_the_same(index: Any):
     events = numbered([THOUGHT, SAID, CALL, SECOND], index)
     assert read(sse(start(), events, end("tool_use"))).message == read(STREAMS["calls"]).message
+
+
+def test_pieces_without_an_index_are_of_the_last_block():
+    events = [each for part in (THOUGHT, SAID, CALL) for each in part]
+    bare = [{k: v for k, v in each.items() if k != "index" or "delta" not in each} for each in events]
+    expected = read(sse(start(), events, end("tool_use"))).message
+    assert read(sse(start(), bare, end("tool_use"))).message == expected
 
 
 def test_a_call_that_is_told_twice_is_one_call():

@@ -10,9 +10,8 @@ import pytest
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import CLOSED, PDF, PNG, TOOLS, endpoint, history, model_at, play, request
+from oracles import CLOSED, PDF, PNG, TOOLS, endpoint, history, model_at, request
 from pydantic import TypeAdapter, ValidationError
-from test_anthropic_reply import block, end, sse, start, whole
 
 from replan.encoding import decode, encode
 from replan.errors import AuthError
@@ -20,24 +19,19 @@ from replan.messages import (
     Assistant,
     File,
     Image,
-    Message,
     Text,
     Thinking,
     ToolCall,
     ToolResult,
     User,
-    from_json,
-    to_json,
     user,
 )
 from replan.model import Conversation, ModelProfile, OutputSchema
 from replan.models.anthropic import AnthropicWire
 from replan.models.anthropic.blocks import wire_id
-from replan.models.anthropic.reply import AnthropicReply
-from replan.models.sse import EventParser
 from replan.settings import ModelSettings, PromptCaching
 from replan.settings import Thinking as Ask
-from replan.testing import HttpReply, ScriptedServer, error_reply
+from replan.testing import ScriptedServer, error_reply
 
 FULL = ModelProfile(
     images=True,
@@ -55,6 +49,17 @@ OLDER = ("temperature", "top_p")
 VENDOR = TypeAdapter(MessageCreateParamsStreaming)
 
 
+SIGNED = Assistant(
+    (
+        Thinking("first", "sig1", "test:m"),
+        Thinking("", "sig2", "test:m"),
+        Thinking("", None, "test:m", {"type": "redacted_thinking", "data": "ENC"}),
+        ToolCall("c1", "bare", {}),
+    )
+)
+TURN = [user("go"), SIGNED, ToolResult("c1", "bare", (Text("ok"),))]
+
+
 def listed(value: Any) -> Any:
     """The validated value, its lazy lists read, so that what is in them is validated too."""
     if isinstance(value, dict):
@@ -70,6 +75,10 @@ def body(wire: AnthropicWire | None = None, off: Any = (), **fields: Any) -> dic
     known = {name: value for name, value in made.items() if name not in OLDER}
     assert listed(VENDOR.validate_python(known)) == known
     return made
+
+
+def marks(made: dict[str, Any]) -> int:
+    return json.dumps(made).count('"cache_control"')
 
 
 def test_a_plain_request_has_nothing_but_what_it_needs():
@@ -187,6 +196,15 @@ def test_addresses_are_sent_where_the_server_fetches_them():
     assert made[3]["text"] == "[file 'd.pdf' of type application/pdf at https://a.b/d.pdf, not shown]"
 
 
+def test_what_cannot_be_read_is_described():
+    content = (Image("image/png", url="gone.png"), File("text/plain", name="a.txt", data=b" \n"))
+    parts = body(messages=[User(content)])["messages"][0]["content"]
+    assert [part["text"] for part in parts] == [
+        "[image of type image/png at gone.png, not shown]",
+        "[file 'a.txt' of type text/plain, 2 bytes, not shown]",
+    ]
+
+
 IDS = st.text(min_size=1, max_size=80)
 
 
@@ -196,152 +214,6 @@ def test_ids_are_what_the_api_takes_and_stay_apart(one: str, two: str):
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", each) for each in found)
     assert (found[0] == found[1]) == (one == two)
     assert found == [wire_id(each) for each in (one, two)]
-
-
-# ---- thinking
-
-SIGNED = Assistant(
-    (
-        Thinking("first", "sig1", "test:m"),
-        Thinking("", "sig2", "test:m"),
-        Thinking("", None, "test:m", {"type": "redacted_thinking", "data": "ENC"}),
-        ToolCall("c1", "bare", {}),
-    )
-)
-TURN = [user("go"), SIGNED, ToolResult("c1", "bare", (Text("ok"),))]
-
-
-def test_signed_thoughts_go_back_as_they_came_also_after_being_stored():
-    stored = [from_json(decode(encode(to_json(message)))) for message in TURN]
-    (said,) = [message["content"] for message in body(messages=stored)["messages"] if message["role"] == "assistant"]
-    assert said == [
-        {"type": "thinking", "thinking": "first", "signature": "sig1"},
-        {"type": "thinking", "thinking": "", "signature": "sig2"},
-        {"type": "redacted_thinking", "data": "ENC"},
-        {"type": "tool_use", "id": "c1", "name": "bare", "input": {}},
-    ]
-
-
-def test_thoughts_of_a_reply_go_back_byte_for_byte():
-    blocks = [
-        {"type": "thinking", "thinking": "lét me", "signature": "c2ln/+=="},
-        {"type": "thinking", "thinking": "", "signature": "c2ln2"},
-        {"type": "redacted_thinking", "data": "ENC+/="},
-        {"type": "tool_use", "id": "toolu_1", "name": "bare", "input": {"key": "ä", "n": 1.5}},
-        {"type": "thinking", "thinking": "between", "signature": "c2ln3"},
-        {"type": "tool_use", "id": "toolu_2", "name": "bare", "input": {}},
-    ]
-    events = [start(), *(each for at, content in enumerate(blocks) for each in streamed(at, content)), *end("tool_use")]
-    said = play(AnthropicReply("test:m"), EventParser(), sse(events)).message
-    stored: list[Message] = [user("go"), from_json(decode(encode(to_json(said))))]
-    stored += [ToolResult(call.call_id, call.name, (Text("ok"),)) for call in said.calls]
-    made = AnthropicWire(endpoint(profile=FULL)).body(request(stored), ()).data
-    assert b'"content":' + encode(blocks) in made
-    other = AnthropicWire(endpoint(model="other", profile=FULL)).body(request(stored), ()).data
-    assert b'"content":' + encode([each for each in blocks if each["type"] == "tool_use"]) in other
-
-
-def streamed(at: int, content: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a block."""
-    match content["type"]:
-        case "thinking":
-            pieces = [{"type": "thinking_delta", "thinking": each} for each in content["thinking"]]
-            signed = {"type": "signature_delta", "signature": content["signature"]}
-            return block(at, {"type": "thinking", "thinking": "", "signature": ""}, *pieces, signed)
-        case "tool_use":
-            arguments = {"type": "input_json_delta", "partial_json": encode(content["input"]).decode()}
-            return block(at, {**content, "input": {}}, arguments)
-        case _:
-            return block(at, content)
-
-
-def test_a_reply_does_not_end_with_a_thought():
-    made = body(messages=[user("go"), Assistant((Thinking("t", "s", "test:m"),))], prompt_caching=PromptCaching())
-    thought, text = made["messages"][1]["content"]
-    assert thought == {"type": "thinking", "thinking": "t", "signature": "s"}
-    assert text == {"type": "text", "text": "(no answer)", "cache_control": {"type": "ephemeral"}}
-
-
-def test_a_thought_without_signature_goes_back_to_models_that_do_not_sign():
-    reply = Assistant((Thinking("t", None, "test:m"), Text("x")))
-    assert body(messages=[user("go"), reply, user("y")])["messages"][1]["content"][0] == {
-        "type": "thinking",
-        "thinking": "t",
-        "signature": "",
-    }
-    claude = AnthropicWire(endpoint(model="claude-x", profile=FULL))
-    reply = Assistant((Thinking("t", None, "test:claude-x"), Text("x")))
-    messages = body(claude, messages=[user("go"), reply, user("y")])["messages"]
-    assert messages[1]["content"] == [{"type": "text", "text": "x"}]
-
-
-def test_data_of_another_format_is_no_thought():
-    foreign = Thinking("", None, "test:m", {"type": "reasoning", "id": "rs_1"})
-    said = body(messages=[user("go"), Assistant((foreign, Text("x"))), user("y")])["messages"][1]["content"]
-    assert said == [{"type": "text", "text": "x"}]
-
-
-def test_thoughts_of_another_model_are_left_out():
-    other = AnthropicWire(endpoint(model="other", profile=FULL))
-    (said,) = [m["content"] for m in body(other, messages=TURN)["messages"] if m["role"] == "assistant"]
-    assert [part["type"] for part in said] == ["tool_use"]
-
-
-def test_a_budget_is_below_the_cap_of_the_reply():
-    made = body(thinking=Ask(budget_tokens=3000), max_output_tokens=1000)
-    assert (made["thinking"]["budget_tokens"], made["max_tokens"]) == (3000, 4000)
-    made = body(thinking=Ask(budget_tokens=100_000))
-    assert (made["thinking"]["budget_tokens"], made["max_tokens"]) == (63_999, 64_000)
-    made = body(thinking=Ask(budget_tokens=1), max_output_tokens=10)
-    assert (made["thinking"]["budget_tokens"], made["max_tokens"]) == (1024, 1034)
-
-
-def test_a_thinking_model_is_not_forced_and_has_no_temperature():
-    made = body(thinking=Ask(), tools=TOOLS, tool_choice="required", temperature=0.5)
-    assert "tool_choice" not in made
-    assert "temperature" not in made
-    made = body(tools=TOOLS, tool_choice="required", temperature=0.5)
-    assert (made["tool_choice"], made["temperature"]) == ({"type": "any"}, 0.5)
-
-
-def test_a_turn_that_began_without_thoughts_goes_on_without():
-    cold = [user("go"), Assistant((ToolCall("c1", "bare", {}),)), ToolResult("c1", "bare", (Text("ok"),))]
-    assert "thinking" not in body(messages=cold, thinking=Ask())
-    assert "thinking" in body(messages=[*cold, user("more")], thinking=Ask())
-    assert "thinking" in body(messages=TURN, thinking=Ask())
-    assert "thinking" in body(AnthropicWire(endpoint(profile=ADAPTIVE)), messages=cold, thinking=Ask())
-
-
-def test_a_turn_that_began_with_thoughts_goes_on_thinking():
-    more = [Assistant((ToolCall("c2", "bare", {}),)), ToolResult("c2", "bare", (Text("ok"),))]
-    assert "thinking" in body(messages=[*TURN, *more], thinking=Ask())
-
-
-def test_a_model_that_always_thinks_is_not_forced():
-    always, able = (AnthropicWire(endpoint(profile=profile)) for profile in (ALWAYS, ADAPTIVE))
-    assert "tool_choice" not in body(always, tools=TOOLS, tool_choice="required", temperature=0.5)
-    assert body(always, tools=TOOLS, tool_choice="none")["tool_choice"] == {"type": "none"}
-    assert "temperature" not in body(always, temperature=0.5)
-    assert body(able, tools=TOOLS, tool_choice="required", thinking=Ask())["tool_choice"] == {"type": "any"}
-
-
-def test_thinking_that_an_option_asks_for_counts_too():
-    options = {"thinking": {"type": "enabled", "budget_tokens": 5000}}
-    made = body(options=options, tools=TOOLS, tool_choice="required", temperature=0.5, max_output_tokens=100)
-    assert (made["max_tokens"], made["thinking"]["budget_tokens"]) == (5100, 5000)
-    assert not {"tool_choice", "temperature"} & made.keys()
-
-
-BUDGETS = st.integers(0, 200_000)
-
-
-@given(st.none() | BUDGETS, st.none() | st.integers(1, 200_000), st.none() | st.integers(2048, 128_000))
-def test_the_cap_is_always_above_the_budget(budget: int | None, limit: int | None, most: int | None):
-    wire = AnthropicWire(endpoint(profile=ModelProfile(thinking="budget", max_output_tokens=most)))
-    made = decode(wire.body(request(thinking=Ask(budget_tokens=budget), max_output_tokens=limit), ()).data)
-    if made["thinking"]["type"] == "enabled":
-        assert 1024 <= made["thinking"]["budget_tokens"] < made["max_tokens"]
-    assert most is None or made["max_tokens"] <= most
 
 
 # ---- structured output
@@ -361,129 +233,7 @@ def test_a_schema_that_cannot_be_expressed_is_put_in_words():
     assert encode(schema).decode() in made["system"][0]["text"]
 
 
-async def test_a_refused_schema_is_put_in_words_and_that_is_remembered(finish):
-    ok = {"type": "message", "content": [{"type": "text", "text": "{}"}], "stop_reason": "end_turn"}
-    refused = error_reply(400, "output_config: structured outputs are not supported")
-    answer = HttpReply(headers={"content-type": "application/json"}, chunks=(encode(ok),))
-    async with ScriptedServer(refused, answer, answer) as server:
-        model = model_at(server, AnthropicWire)
-        for _ in range(2):
-            await finish(model, output=OutputSchema("answer", CLOSED))
-    assert ["output_config" in r.json for r in server.requests] == [True, False, False]
-
-
-# ---- what servers refuse
-
-REFUSALS = {
-    "Thinking may not be enabled when tool_choice forces tool use.": "tool_choice",
-    "tool_choice forces tool use is not compatible with this model": "tool_choice",
-    "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation. "
-    'Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".': "thoughts",
-    "messages.1.content.0: Invalid `signature` in `thinking` block": "thoughts",
-    "messages.1.content.0: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be "
-    "modified. These blocks must remain as they were in the original response.": "thoughts",
-    "messages.1.content.0: When thinking is disabled, an `assistant` message in the final position cannot contain "
-    "`thinking`. To use thinking blocks, enable `thinking` in your request.": "thoughts",
-    "This model does not support the effort parameter.": "effort",
-    "output_config.effort: Extra inputs are not permitted": "effort",
-    "output_config: Extra inputs are not permitted": "effort",
-    '"thinking.type.adaptive" is not supported for this model.': "thinking",
-    "adaptive thinking is not supported on this model": "thinking",
-    "thinking: Input tag 'adaptive' found using 'type' does not match any of the expected tags": "thinking",
-    "output_config.format: structured outputs are not supported for this model": "output",
-    "output_format: Extra inputs are not permitted": "output",
-    "cache_control: Extra inputs are not permitted": "cache",
-    "`temperature` and `top_p` cannot both be specified for this model. Please use only one.": "top_p",
-    "`temperature` is deprecated for this model.": "sampling",
-    "top_p: Extra inputs are not permitted": "sampling",
-    "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`": None,
-    "messages: text content blocks must be non-empty": None,
-    "temperature: Input should be less than or equal to 1": None,
-    "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens": None,
-    "prompt is too long: 210000 tokens > 200000 maximum": None,
-}
-ASKED: dict[str, Any] = {
-    "messages": TURN,
-    "tools": TOOLS,
-    "tool_choice": "required",
-    "output": OutputSchema("answer", CLOSED),
-    "prompt_caching": PromptCaching(),
-    "temperature": 0.5,
-    "top_p": 0.5,
-}
-STILL = ModelProfile(caching="marks", thinking="adaptive")
-
-
-@pytest.mark.parametrize("said", REFUSALS)
-def test_what_a_server_refuses_is_known_by_what_it_says(said: str):
-    wire = AnthropicWire(endpoint(profile=STILL))
-    parts = wire.body(request(**ASKED), ()).parts | wire.body(request(**ASKED, thinking=Ask()), ()).parts
-    assert parts == wire.objections.keys() - {"undeclared"}
-    text = json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": said}})
-    found = [part for part, words in wire.objections.items() if part in parts and words.search(text)]
-    assert next(iter(found), None) == REFUSALS[said]
-
-
-@pytest.mark.parametrize(
-    ("part", "gone", "kept"),
-    [
-        ("tool_choice", {"tool_choice"}, {"tools", "thinking", "output_config"}),
-        ("thinking", {"thinking"}, {"output_config", "tool_choice"}),
-        ("top_p", {"top_p"}, {"temperature"}),
-        ("sampling", {"temperature", "top_p"}, set[str]()),
-    ],
-)
-def test_what_is_refused_is_left_out_and_nothing_else(part: str, gone: set[str], kept: set[str]):
-    wire = AnthropicWire(endpoint(profile=STILL))
-    thinking = None if "temperature" in gone | kept else Ask()
-    made = body(wire, (part,), **ASKED, thinking=thinking)
-    assert not gone & made.keys()
-    assert kept <= made.keys()
-    assert part not in wire.body(request(**ASKED, thinking=thinking), (part,)).parts
-
-
-def test_a_refused_effort_leaves_thinking_on_and_the_schema():
-    made = body(AnthropicWire(endpoint(profile=STILL)), ("effort",), **ASKED, thinking=Ask())
-    assert made["thinking"]["type"] == "adaptive"
-    assert made["output_config"].keys() == {"format"}
-
-
-def test_refused_marks_are_left_out():
-    assert marks(body(AnthropicWire(endpoint(profile=STILL)), ("cache",), **ASKED)) == 0
-
-
-async def test_refused_thoughts_are_left_out(finish):
-    said = "Invalid `signature` in `thinking` block. The block is bound to a different conversation."
-    answer = whole(sse(start(), block(0, {"type": "text", "text": "ok"}), end("end_turn")))
-    async with ScriptedServer(error_reply(400, said), answer) as server:
-        model = model_at(server, AnthropicWire, profile=FULL, settings=ModelSettings(thinking=Ask()))
-        done = await finish(model, Conversation(list(TURN)))
-    assert done.message.text == "ok"
-    first, second = (each.json for each in server.requests)
-    assert json.dumps(first).count("sig1") == 1
-    assert [part["type"] for part in second["messages"][1]["content"]] == ["tool_use"]
-    assert "thinking" not in second
-
-
-async def test_tools_of_earlier_calls_are_declared_where_they_must_be(finish):
-    refused = error_reply(400, "Requests which include `tool_use` or `tool_result` blocks must define tools.")
-    answer = whole(sse(start(), block(0, {"type": "text", "text": "ok"}), end("end_turn")))
-    async with ScriptedServer(refused, answer, answer) as server:
-        model = model_at(server, AnthropicWire)
-        await finish(model, Conversation(list(TURN)))
-        await finish(model)
-    first, second, third = (each.json for each in server.requests)
-    assert "tools" not in first
-    assert second["tools"] == [{"name": "bare", "input_schema": {"type": "object"}}]
-    assert second["tool_choice"] == {"type": "none"}
-    assert not {"tools", "tool_choice"} & third.keys()
-
-
 # ---- caching
-
-
-def marks(made: dict[str, Any]) -> int:
-    return json.dumps(made).count('"cache_control"')
 
 
 def test_the_marks_are_behind_the_instructions_and_the_newest_message():

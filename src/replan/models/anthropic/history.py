@@ -56,9 +56,9 @@ class History:
         return self._turns.encoded(_marker(mark) if mark else None, closing)
 
     def _note(self, message: Message, blocks: list[JSONObject]) -> None:
-        self._last = type(message)
-        if isinstance(message, User):
+        if isinstance(message, User) or (isinstance(message, Assistant) and self._last is Assistant):
             self._began = None
+        self._last = type(message)
         if isinstance(message, Assistant):
             self.thoughts = self.thoughts or any(block["type"] in THOUGHTS for block in blocks)
             self.called |= {tool_name(part.name): None for part in message.content if isinstance(part, ToolCall)}
