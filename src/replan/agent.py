@@ -10,9 +10,10 @@ from typing_extensions import TypeVar
 from . import events, loop, models
 from .base import Answerer, BaseAgent, Parts, common_fields, typed_value
 from .connections import ToolLike
-from .effects import Stage, text_watch
+from .effects import Stage
 from .encoding import JSON, JSONObject
 from .journal import Journal, LocalRun, RunStatus
+from .live import text_watch
 from .model import Model
 from .output import TypedOutput
 from .run import EventHandler, RunResult

@@ -21,6 +21,7 @@ from .messages import Content, Message, part_json, repaired, to_json
 from .model import Model
 from .output import TypedOutput
 from .run import EventHandler, Launch, Run, RunResult, StepStartHandler
+from .sandbox import Sandbox
 from .settings import ModelSettings
 from .tool import ToolInfo
 
@@ -33,27 +34,6 @@ ResultT = TypeVar("ResultT", bound=RunResult[Any])
 Answerer = Callable[[InboxItem], Awaitable[JSON]]
 Parts = tuple[dict[str, Stage], dict[str, Callable[..., Any]]]
 """The stages of an agent, by name, and the functions that its steps call."""
-
-
-class Sandbox:
-    """The run's folder for files, made on first use and removed with the run."""
-
-    def __init__(self, run_id: str) -> None:
-        self._run_id = run_id
-        self._path: Path | None = None
-
-    def path(self) -> Path:
-        if self._path is None:
-            import tempfile
-
-            self._path = Path(tempfile.mkdtemp(prefix=f"replan-{self._run_id}-"))
-        return self._path
-
-    def remove(self) -> None:
-        if self._path is not None:
-            import shutil
-
-            shutil.rmtree(self._path, ignore_errors=True)
 
 
 class BaseAgent(Generic[ResultT]):

@@ -9,25 +9,25 @@ import asyncio
 import hashlib
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from . import events
 from .durable import StepContext, durable_step
 from .encoding import JSON, JSONObject, clean_text, encode, normalise
+from .live import Watch
 from .messages import Assistant, Content, Message, Text, ToolCall, ToolResult, from_json, to_json
-from .model import Conversation, Delta, Done, Model, ModelRequest, OutputSchema, Retry, TextDelta, ToolSpec
-from .model import ThinkingDelta as ModelThinkingDelta
-from .output import OutputProblem, PartialJson
+from .model import Conversation, Done, Model, ModelRequest, OutputSchema, Retry, ToolSpec
+from .output import OutputProblem
 from .settings import ModelSettings, Thinking
 from .tool import InvalidArguments, Tool, ToolContext, ToolError, ToolInfo, ToolOutput
 from .tools import Toolbox, prepare, unknown_tool_text
 
-__all__ = ["Services", "Stage", "Watch", "text_watch"]
+__all__ = ["Services", "Stage"]
 
 MAX_RESULT_CHARS = 200_000
 """Texts longer than this are kept whole as an artifact; the model gets the beginning and the path."""
@@ -42,9 +42,6 @@ MAX_STRUCTURED_BYTES = 4_000_000
 """Structured results that are larger, as JSON, are left out of what is stored."""
 
 _FAILED_SILENTLY = "The tool failed without saying why."
-
-Watch: TypeAlias = Callable[[Delta], Iterable[events.Event]]
-"""Turns the deltas of one model call into live events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,32 +377,3 @@ def _with_own_ids(message: Assistant, key: str) -> Assistant:
         else:
             content.append(part)
     return Assistant(tuple(content))
-
-
-def text_watch(
-    text: Callable[..., events.Event] | None,
-    thinking: Callable[..., events.Event] | None,
-    partial: Callable[[], PartialJson] | None = None,
-) -> Callable[[str, str | None], Watch]:
-    """A `Stage.watch` that gives one event for each piece of text and of thought, and with `partial` the output as
-    far as it has come.
-    """
-
-    def start(run_id: str, step_id: str | None) -> Watch:
-        more = {} if text is events.FinalTextDelta else {"step_id": step_id}
-        reader = partial() if partial else None
-
-        def watch(delta: Delta) -> Iterable[events.Event]:
-            if type(delta) is TextDelta and text:
-                piece = text(run_id=run_id, delta=delta.text, **more)
-                output = reader.feed(delta.text) if reader else None
-                return (piece,) if output is None else (piece, events.FinalOutputDelta(run_id=run_id, output=output))
-            if type(delta) is Retry and reader:
-                reader.restart()
-            if type(delta) is ModelThinkingDelta and thinking:
-                return (thinking(run_id=run_id, delta=delta.text, **more),)
-            return ()
-
-        return watch
-
-    return start

@@ -4,19 +4,17 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, nullcontext
 from functools import partial
-from typing import Any, Protocol
-
-from msgspec.structs import replace
+from typing import Protocol
 
 from replan.errors import ModelTimeout
 from replan.messages import Assistant, Text, ToolResult, User
 from replan.model import Delta, ModelProfile, ModelRequest
-from replan.settings import ModelSettings, PromptCaching, Thinking
+from replan.settings import ModelSettings
 
 from .draft import characters
 from .failures import Failure
 from .limiter import limiter_for
-from .options import merge_options
+from .options import completed
 from .retry import Backoff, repeat
 from .wire import Sent
 
@@ -71,7 +69,7 @@ class AdaptedModel:
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Run one call; see `Model.stream`."""
-        attempt = partial(self._attempt, _completed(request, self._settings))
+        attempt = partial(self._attempt, completed(request, self._settings))
         return repeat(attempt, self._backoff, model=self.name)
 
     async def close(self) -> None:
@@ -103,26 +101,6 @@ def sent(request: ModelRequest) -> Sent:
     messages = request.conversation.messages
     calls = {call.call_id for message in messages if isinstance(message, Assistant) for call in message.calls}
     return Sent(characters=partial(_characters, request), taken=calls.__contains__, first_number=len(messages) + 1)
-
-
-def _completed(request: ModelRequest, own: ModelSettings) -> ModelRequest:
-    """The request with the model's own settings in the places that it leaves open."""
-    thinking = Thinking.of(own.thinking) if request.thinking is None else request.thinking or None
-    caching = PromptCaching.of(own.prompt_caching) if request.prompt_caching is None else request.prompt_caching
-    return replace(
-        request,
-        max_output_tokens=_first(request.max_output_tokens, own.max_output_tokens),
-        temperature=_first(request.temperature, own.temperature),
-        top_p=_first(request.top_p, own.top_p),
-        stop=request.stop or own.stop,
-        thinking=thinking,
-        prompt_caching=caching or None,
-        options=merge_options(own.options, request.options),
-    )
-
-
-def _first(given: Any, own: Any) -> Any:
-    return own if given is None else given
 
 
 def _characters(request: ModelRequest) -> int:

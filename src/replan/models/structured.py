@@ -76,7 +76,7 @@ class OutputTool:
         if not any(isinstance(part, ToolCall) for part in content):
             content.append(Text(outputs[0].raw or encode(outputs[0].arguments).decode()))
         finish: FinishReason = "stop" if done.finish == "tool_calls" and not _calls(content) else done.finish
-        return Done(Assistant(tuple(content)), done.usage, finish)
+        return structs.replace(done, message=Assistant(tuple(content)), finish=finish)
 
 
 _known: dict[tuple[int, int], tuple[Any, Any, tuple[ToolSpec, ...]]] = {}

@@ -9,18 +9,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
-
 from replan.errors import BadResponse
 from replan.messages import Assistant, Audio, File, Image, Refusal, ToolResult, User
 from replan.model import Delta, Done, ModelProfile, ModelRequest
-from replan.settings import ModelSettings, PromptCaching, Thinking
+from replan.settings import ModelSettings
 from replan.usage import Usage
 
 from .failures import Failure
 from .http import drain, post_stream
 from .limiter import Limiter, limiter_for
-from .options import merge_options
+from .options import completed
 from .retry import Backoff, repeat
 from .sse import Event
 from .structured import OutputTool
@@ -206,7 +204,6 @@ class HttpModel:
         settings = endpoint.settings
         self._endpoint, self._wire, self._settings = endpoint, wire, settings
         self._backoff = backoff or Backoff.of(settings)
-        self._limiter: Limiter | None = limiter_for(endpoint.base_url, endpoint.name, settings)
         self._headers = {"Content-Type": "application/json", **endpoint.headers}
         self._hidden = _secret_values(endpoint.headers)
 
@@ -225,32 +222,16 @@ class HttpModel:
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Delta]:
         """Run one call; see `Model.stream`."""
-        attempt = self._attempt if self._limiter is None else self._held
-        return repeat(partial(attempt, self._complete(request)), self._backoff, model=self.name)
+        limiter = limiter_for(self._endpoint.base_url, self.name, self._settings)
+        attempt = self._attempt if limiter is None else partial(self._held, limiter)
+        return repeat(partial(attempt, completed(request, self._settings)), self._backoff, model=self.name)
 
     async def close(self) -> None:
         """Nothing to release: connections belong to the event loop."""
 
-    def _complete(self, request: ModelRequest) -> ModelRequest:
-        """The request with the model's own settings in the places that it leaves open."""
-        own = self._settings
-        thinking = Thinking.of(own.thinking) if request.thinking is None else request.thinking or None
-        caching = PromptCaching.of(own.prompt_caching) if request.prompt_caching is None else request.prompt_caching
-        return msgspec.structs.replace(
-            request,
-            max_output_tokens=_first(request.max_output_tokens, own.max_output_tokens),
-            temperature=_first(request.temperature, own.temperature),
-            top_p=_first(request.top_p, own.top_p),
-            stop=request.stop or own.stop,
-            thinking=thinking,
-            prompt_caching=caching or None,
-            options=merge_options(own.options, request.options),
-        )
-
-    async def _held(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+    async def _held(self, limiter: Limiter, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """One attempt, begun when the model's limits allow it; a repeat waits anew."""
-        assert self._limiter is not None
-        async with self._limiter.slot(), aclosing(self._attempt(request)) as deltas:
+        async with limiter.slot(), aclosing(self._attempt(request)) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -354,10 +335,6 @@ def _secret_values(headers: Mapping[str, str]) -> tuple[str, ...]:
     """Values of headers that must not show up in errors; short ones are placeholders, and would black out words."""
     named = [value.removeprefix("Bearer ") for name, value in headers.items() if _SECRET_NAME.search(name)]
     return tuple(value for value in named if len(value) >= 8)
-
-
-def _first(given: Any, own: Any) -> Any:
-    return own if given is None else given
 
 
 def _characters(request: ModelRequest, body: bytes) -> int:

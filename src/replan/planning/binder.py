@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from replan import events
-from replan.effects import Stage, text_watch
+from replan.effects import Stage
 from replan.encoding import JSON, JSONObject, decode, encode, is_list, is_object
+from replan.live import text_watch
 from replan.model import Model, OutputSchema
 from replan.output import OutputProblem, candidates
 from replan.settings import ModelSettings

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from replan import events
-from replan.effects import Watch
 from replan.encoding import JSON, JSONObject, is_list, is_object
+from replan.live import Watch
 from replan.model import Delta, Retry, TextDelta
 
 __all__ = ["watch_plan"]
