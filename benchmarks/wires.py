@@ -22,7 +22,7 @@ from report import table
 from run import Server
 
 WIRES = {  # wire: (label, the SDK's runner, its distribution)
-    "chat": ("OpenAI Chat Completions", "openai_loop", "openai"),
+    "chat": ("OpenAI Chat Completions", "wire_openai_chat", "openai"),
     "responses": ("OpenAI Responses", "wire_openai_responses", "openai"),
     "anthropic": ("Anthropic Messages", "wire_anthropic", "anthropic"),
     "gemini": ("Gemini", "wire_google_genai", "google-genai"),
@@ -125,7 +125,7 @@ def head(samples: dict, before: str) -> list[str]:
         "A loop by hand asks a scripted model on the loopback (`scripted_wires.py`), streaming, parses the arguments of the call "
         "and appends a result of 1,000 characters, until the model answers: N calls are N + 1 turns, and the conversation grows. "
         "Ours is `model.stream(ModelRequest(...))` of `resolve(...)`; the SDK's is what its documentation shows "
-        "(`runners/wire_*.py`, `openai_loop.py`), asynchronous where there is such a client; boto3 has none. Replies go back as "
+        "(`runners/wire_*.py`), asynchronous where there is such a client; boto3 has none. Replies go back as "
         "the SDK gives them. CPU is the client's process, all threads, without the server; every sample is checked: the final text in N + 1 "
         "requests.",
         "",
