@@ -164,4 +164,5 @@ def test_the_cap_is_always_above_the_budget(budget: int | None, limit: int | Non
     made = decode(wire.body(request(thinking=Ask(budget_tokens=budget), max_output_tokens=limit), ()).data)
     if made["thinking"]["type"] == "enabled":
         assert 1024 <= made["thinking"]["budget_tokens"] < made["max_tokens"]
-    assert most is None or made["max_tokens"] <= most
+    assert made["max_tokens"] >= (limit or 0)
+    assert most is None or made["max_tokens"] <= max(most, limit or 0)

@@ -69,15 +69,16 @@ def _on(asked: JSONObject, profile: ModelProfile) -> bool:
 
 
 def _limit(request: ModelRequest, profile: ModelProfile, asked: JSONObject) -> tuple[int, JSONObject]:
-    """The cap of the reply, which must be above the budget for thoughts, and thinking with a budget below it."""
-    most = profile.max_output_tokens
-    limit = request.max_output_tokens or most or _MAX_TOKENS
+    """The cap of the reply, which must be above the budget for thoughts, and thinking with a budget below it. What the
+    caller gives as the cap is raised by the budget as far as the model goes, and never lowered.
+    """
+    given, most = request.max_output_tokens, profile.max_output_tokens
+    limit = given or most or _MAX_TOKENS
     budget: Any = asked.get("thinking", {}).get("budget_tokens")
     if not isinstance(budget, int):
         return limit, asked
-    if request.max_output_tokens is not None or most is None:
-        limit += budget
-    limit = min(limit, most or limit)
+    if given or not most:
+        limit = max(limit, min(limit + budget, most)) if most else limit + budget
     budget = max(_LEAST_BUDGET, min(budget, limit - 1))
     return max(limit, budget + 1), merge_options(asked, {"thinking": {"budget_tokens": budget}})
 
