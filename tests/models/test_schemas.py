@@ -544,6 +544,12 @@ scalars = st.sampled_from([None, True, False, 0, 1, 2.5, 7, "", "a", "abc", "202
 values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
 )
+
+
+def _object(properties: Schema, needed: bool) -> Schema:
+    return {**of(**properties), **({"required": list(properties)} if needed else {})}
+
+
 simple = st.one_of(
     st.fixed_dictionaries(
         {"type": st.sampled_from(["string", "integer", "number", "boolean", "null"])},
@@ -661,6 +667,40 @@ def test_what_gemini_gets_is_what_it_knows(schema: Schema):
     if output := gemini_output(schema):
         assert_gemini(output)
         assert gemini_output(output) == output
+
+
+exact = st.recursive(
+    st.sampled_from(["string", "integer", "number", "boolean", "null"]).map(lambda name: {"type": name})
+    | st.lists(st.sampled_from(["a", "abc", "x"]), min_size=1, unique=True).map(lambda found: {"enum": found})
+    | st.sampled_from([{"const": "a"}, {"type": ["string", "null"]}, {"$ref": "#/$defs/D"}]),
+    lambda inner: st.one_of(
+        st.builds(_object, st.dictionaries(st.sampled_from(NAMES), inner, min_size=1, max_size=3), st.booleans()),
+        st.fixed_dictionaries({"type": st.just("array"), "items": inner}),
+        st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=1, max_size=3)}, optional={"title": st.just("t")}),
+        st.builds(lambda one, two: {"allOf": [of(a=one), of(b=two)]}, inner, inner),
+    ),
+    max_leaves=6,
+)
+exact_roots = st.builds(
+    lambda found, inner, needed: {**_object(found, needed), "$defs": {"D": inner}},
+    st.dictionaries(st.sampled_from(NAMES), exact, min_size=1, max_size=3),
+    st.sampled_from([{"type": "string"}, CLOSED]),
+    st.booleans(),
+)
+
+
+@outputs
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(schema=exact_roots, data=st.data())
+def test_an_output_that_can_be_told_is_valid_without_repair(
+    translate: Callable[[Schema], Schema | None], schema: Schema, data: st.DataObject
+):
+    found = translate(schema)
+    assume(found is not None)
+    assert found is not None
+    for value in data.draw(st.lists(near(found, found), min_size=5, max_size=8)):
+        if accepts(found, value):
+            assert accepts(schema, value)
 
 
 WORDS = [

@@ -104,16 +104,21 @@ def _inferred(node: JSONObject) -> JSONObject:
 
 
 def _by_type(node: JSONObject) -> JSONObject:
-    """Several types as a union of them, each with the words that are about it."""
+    """Several types as a union of them, each without the words that are about others."""
     types = types_of(node)
-    if not isinstance(node.get("type"), list) or "anyOf" in node or "oneOf" in node:
+    if not types or "anyOf" in node or "oneOf" in node:
         return node
+    if len(types) == 1:
+        return _of_type(node, types[0])
     beside = {word: value for word, value in node.items() if word in ANNOTATIONS}
-    branches: list[JSON] = []
-    for name in types:
-        about = _OF_TYPES.get("number" if name == "integer" else name, set[str]())
-        branches.append({"type": name, **{word: value for word, value in node.items() if word in about}})
-    return {**beside, **branches[0]} if len(branches) == 1 else {**beside, "anyOf": branches}
+    rest = {word: value for word, value in node.items() if word not in ANNOTATIONS}
+    return {**beside, "anyOf": [_of_type(rest, name) for name in types]}
+
+
+def _of_type(node: JSONObject, name: str) -> JSONObject:
+    kind = "number" if name == "integer" else name
+    strange = {word for other, words in _OF_TYPES.items() if other != kind for word in words}
+    return {"type": name, **{word: value for word, value in node.items() if word not in strange and word != "type"}}
 
 
 def _noted(description: JSON, note: str) -> str:

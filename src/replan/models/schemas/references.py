@@ -82,6 +82,7 @@ class _Walk:
         beside = {w: v for w, v in fields.items() if w != "$ref" and not (self._alone and w not in _BESIDE)}
         own = self._node(beside, path, depth)
         if self._keep and _stays(reference, self._root):
+            self._wider = True  # what it points to may have become wider
             return {"$ref": reference, **own}
         return self._resolved(reference, own, path, depth)
 
