@@ -80,6 +80,11 @@ class Thinking:
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
             raise ConfigError(f"budget_tokens is {budget!r}; give a whole number of tokens, or leave it out")
 
+    @property
+    def wanted(self) -> bool:
+        """Whether thinking is asked for, and not to be without it."""
+        return self.level != "none" if self.budget_tokens is None else self.budget_tokens > 0
+
     @staticmethod
     def of(setting: Any) -> "Thinking | None":
         """The value that a setting means: True is `medium`, False and None are None, nothing is asked for.

@@ -16,6 +16,7 @@ Differences that are meant, by wire (field: ours, theirs, why):
 """
 
 import base64
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,14 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # their clients are not closed
 ]
+
+
+@pytest.fixture(autouse=True)
+def clients_end_here():
+    """What their clients leave behind is collected before another test is blamed for it."""
+    yield
+    gc.collect()
+
 
 PARAMETERS = {
     "type": "object",

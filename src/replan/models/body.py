@@ -15,7 +15,10 @@ _log = logging.getLogger("replan")
 
 def object_bytes(fields: dict[str, bytes]) -> bytes:
     """A JSON object of values that are encoded already."""
-    return b"{" + b",".join(b"%s:%s" % (encode(name), value) for name, value in fields.items()) + b"}"
+    pieces: list[bytes] = []
+    for name, value in fields.items():
+        pieces += (b"," if pieces else b"{", encode(name), b":", value)
+    return b"".join((*pieces, b"}")) if pieces else b"{}"
 
 
 def tool_name(name: str) -> str:

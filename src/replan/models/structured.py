@@ -1,8 +1,8 @@
 """Structured output for models that have no JSON schema of their own: as a tool that they must call, or in words."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import structs
 
@@ -20,7 +20,9 @@ from replan.model import (
     ToolSpec,
 )
 
-__all__ = ["OutputTool", "schema_instructions"]
+__all__ = ["OutputTool", "form_of", "schema_instructions"]
+
+Form = TypeVar("Form")
 
 
 def schema_instructions(instructions: str, output: OutputSchema) -> str:
@@ -48,7 +50,8 @@ class OutputTool:
         if output is None or profile.structured_output != "tool" or output.schema.get("type") != "object":
             return None
         tools = _with_output(request.tools, output)
-        return OutputTool(tools[-1], tools, profile.forced_calls_while_thinking or not request.thinking)
+        thinks = request.thinking and request.thinking.wanted
+        return OutputTool(tools[-1], tools, profile.forced_calls_while_thinking or not thinks)
 
     def request(self, request: ModelRequest) -> ModelRequest:
         """The request with the tool in place of the schema."""
@@ -77,6 +80,19 @@ class OutputTool:
             content.append(Text(outputs[0].raw or encode(outputs[0].arguments).decode()))
         finish: FinishReason = "stop" if done.finish == "tool_calls" and not _calls(content) else done.finish
         return structs.replace(done, message=Assistant(tuple(content)), finish=finish)
+
+
+_forms: dict[tuple[int, Callable[..., Any]], tuple[OutputSchema, Any]] = {}
+
+
+def form_of(output: OutputSchema, made: Callable[[OutputSchema], Form]) -> Form:
+    """What a wire makes of an output, made once: the same output is asked for in every turn."""
+    key = (id(output), made)
+    if key not in _forms:
+        if len(_forms) >= 64:
+            _forms.clear()
+        _forms[key] = (output, made(output))
+    return _forms[key][1]
 
 
 _known: dict[tuple[int, int], tuple[Any, Any, tuple[ToolSpec, ...]]] = {}

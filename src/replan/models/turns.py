@@ -48,7 +48,7 @@ class Turns:
         if closing:
             role, more = closing
             last += (b"," if last else b"") + self._whole(role, more)
-        return b"[" + bytes(self._done) + last + b"]"
+        return b"".join((b"[", self._done, last, b"]"))
 
     def _message(self, blocks: list[bytes]) -> bytes:
         return self._whole(self._role, blocks)

@@ -25,7 +25,11 @@ from .structured import OutputTool
 
 __all__ = ["Auth", "Body", "Decoder", "Endpoint", "HttpModel", "Reply", "Sent", "StaticAuth", "Wire", "refusing"]
 
-_FILTERED = re.compile(r'"(code|type)"\s*:\s*"(content_filter|content_policy_violation)"')
+_FILTERED = re.compile(
+    r'"(code|type)"\s*:\s*"(content_filter|content_policy_violation)"|content filtering policy'
+    r'|"invalid_prompt".{0,300}(flagged|usage policy)|(flagged|usage policy).{0,300}"invalid_prompt"',
+    re.S,
+)
 _SECRET_NAME = re.compile(r"auth|key|token|secret|cookie", re.I)
 _MEDIA_CHARACTERS = 4000
 
@@ -168,6 +172,11 @@ class Wire(Protocol):
         ...
 
     @property
+    def passing(self) -> Collection[str]:
+        """The parts whose refusal tells of one conversation or one schema: it is not remembered."""
+        ...
+
+    @property
     def decoder(self) -> Callable[[], Decoder]:
         """Makes what turns a stream's bytes into events."""
         ...
@@ -278,7 +287,7 @@ class HttpModel:
                 if part is None:
                     raise
                 off.add(part)
-                if "invalid schema" not in failure.text.lower():
+                if part not in self._wire.passing and "invalid schema" not in failure.text.lower():
                     learnt.add(part)
             else:
                 _refused.update(map(self._key, learnt))  # without them it was accepted

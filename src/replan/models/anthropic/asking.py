@@ -6,9 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 from replan.encoding import JSONObject, is_object
-from replan.model import ModelProfile, ModelRequest
+from replan.model import ModelProfile, ModelRequest, OutputSchema
 from replan.models.options import merge_options
 from replan.models.schemas import anthropic_output
+from replan.models.structured import form_of
 from replan.models.thinking import resolve_thinking
 
 __all__ = ["fields_of", "parts_of"]
@@ -103,5 +104,9 @@ def _choice(request: ModelRequest, profile: ModelProfile, *, on: bool) -> str | 
 def _output(request: ModelRequest, profile: ModelProfile) -> JSONObject | None:
     if request.output is None or profile.structured_output != "native":
         return None
-    schema = anthropic_output(request.output.schema)
+    schema = form_of(request.output, _schema)
     return None if schema is None else {"format": {"type": "json_schema", "schema": schema}}
+
+
+def _schema(output: OutputSchema) -> JSONObject | None:
+    return anthropic_output(output.schema)

@@ -52,6 +52,7 @@ class AnthropicWire:
         "undeclared": re.compile(r"must (define|declare|include|provide)[^{}]{0,20}\btools\b", re.I),
     }
     server_wide: Collection[str] = ()
+    passing: Collection[str] = frozenset(["thoughts"])
     decoder = EventParser
 
     def __init__(self, endpoint: Endpoint) -> None:

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 from replan.encoding import JSON, JSONObject, decode, encode
 from replan.messages import Assistant, Message, Thinking, ToolResult, User
-from replan.model import Conversation, ModelRequest, ToolSpec
+from replan.model import Conversation, ModelRequest, OutputSchema, ToolSpec
 from replan.models.body import ToolList, object_bytes
 from replan.models.options import merge_options
 from replan.models.schemas import anthropic_output, bedrock_parameters
-from replan.models.structured import schema_instructions
+from replan.models.structured import form_of, schema_instructions
 from replan.models.thinking import resolve_thinking
 from replan.models.turns import Turns
 from replan.models.wire import Body, Endpoint
@@ -50,6 +50,7 @@ class BedrockWire:
         "stop": re.compile(r"stop_?sequences", re.I),
     }
     server_wide: Collection[str] = ()
+    passing: Collection[str] = ()
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint, self._profile = endpoint, endpoint.profile
@@ -176,11 +177,7 @@ class BedrockWire:
     def _output(self, request: ModelRequest) -> JSONObject | None:
         if request.output is None or self._profile.structured_output != "native":
             return None
-        schema = anthropic_output(request.output.schema)
-        if schema is None:
-            return None
-        described = {"name": request.output.name, "schema": encode(schema).decode()}
-        return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": described}}}
+        return form_of(request.output, _form)
 
     def _mark(self, request: ModelRequest) -> JSONObject | None:
         caching = request.prompt_caching
@@ -239,3 +236,11 @@ def _merged(ours: bytes, option: JSON) -> JSON:
 def _tool(tool: ToolSpec) -> JSONObject:
     described = {"description": tool.description} if tool.description else {}
     return {"toolSpec": {"name": tool.name, **described, "inputSchema": {"json": bedrock_parameters(tool.parameters)}}}
+
+
+def _form(output: OutputSchema) -> JSONObject | None:
+    schema = anthropic_output(output.schema)
+    if schema is None:
+        return None
+    described = {"name": output.name, "schema": encode(schema).decode()}
+    return {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": described}}}

@@ -27,9 +27,9 @@ from replan.models.body import ToolList, object_bytes, tool_name
 from replan.models.caching import cache_key
 from replan.models.content import base64_text, data_url, described, loaded, written
 from replan.models.options import merge_options
-from replan.models.schemas import openai_parameters, openai_strict
+from replan.models.schemas import openai_output, openai_parameters, openai_strict
 from replan.models.sse import EventParser
-from replan.models.structured import schema_instructions
+from replan.models.structured import form_of, schema_instructions
 from replan.models.thinking import resolve_thinking
 from replan.models.wire import Body, Endpoint, refusing
 
@@ -57,6 +57,7 @@ class ChatWire:
         "prompt_cache_key": refusing("prompt_cache_key"),
     }
     server_wide = frozenset(["stream_options", "prompt_cache_key"])
+    passing: Collection[str] = ()
     decoder = EventParser
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -92,7 +93,7 @@ class ChatWire:
         if "tool_choice" in parts:
             fields["tool_choice"] = encode(request.tool_choice)
         if request.output is not None and "response_format" in parts:
-            fields["response_format"] = _response_format(request.output)
+            fields["response_format"] = form_of(request.output, _response_format)
         if request.max_output_tokens is not None:
             usual = (self._endpoint.provider in _OWN) == ("max_tokens" in parts)
             fields["max_completion_tokens" if usual else "max_tokens"] = encode(request.max_output_tokens)
@@ -119,7 +120,7 @@ class ChatWire:
         return {part for part, wanted in parts.items() if wanted}
 
     def _choice(self, request: ModelRequest) -> str:
-        refused = request.thinking and not self._profile.forced_calls_while_thinking
+        refused = request.thinking and request.thinking.wanted and not self._profile.forced_calls_while_thinking
         return "auto" if refused and request.tool_choice == "required" else request.tool_choice
 
     def _settings(self, request: ModelRequest, parts: Collection[str]) -> JSONObject:
@@ -226,7 +227,8 @@ def _tool(tool: ToolSpec) -> JSONObject:
 
 
 def _response_format(output: OutputSchema) -> bytes:
-    described = {"name": output.name, "schema": output.schema, "strict": openai_strict(output.schema)}
+    schema = openai_output(output.schema)
+    described = {"name": output.name, "schema": schema, "strict": openai_strict(schema)}
     return encode({"type": "json_schema", "json_schema": described})
 
 

@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping
 
 from replan.encoding import JSON, JSONObject, encode
 from replan.messages import Assistant
-from replan.model import Conversation, ModelRequest, ToolSpec
+from replan.model import Conversation, ModelRequest, OutputSchema, ToolSpec
 from replan.models.body import ToolList, object_bytes
 from replan.models.options import merge_options
 from replan.models.schemas import gemini_output, gemini_parameters
 from replan.models.sse import EventParser
-from replan.models.structured import schema_instructions
+from replan.models.structured import form_of, schema_instructions
 from replan.models.thinking import resolve_thinking
 from replan.models.turns import Turns
 from replan.models.wire import Body, Endpoint, refusing
@@ -36,6 +36,7 @@ class GeminiWire:
         "instructions": refusing(r"developer instruction|system.?instruction"),
     }
     server_wide: Collection[str] = ()
+    passing: Collection[str] = ()
     decoder = EventParser
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -85,7 +86,7 @@ class GeminiWire:
 
     def _output(self, request: ModelRequest) -> JSONObject | None:
         native = request.output is not None and self._profile.structured_output == "native"
-        return gemini_output(request.output.schema) if native and request.output else None
+        return form_of(request.output, _form) if native and request.output else None
 
     def _settings(
         self, request: ModelRequest, output: JSONObject | None, thinking: JSONObject, mode: str | None
@@ -126,6 +127,10 @@ def _address(base: str, model: str, *, vertex: bool) -> str:
     else:
         path = model if "/" in model else f"models/{model}"
     return f"{base}/{path}:streamGenerateContent?alt=sse"
+
+
+def _form(output: OutputSchema) -> JSONObject | None:
+    return gemini_output(output.schema)
 
 
 def _function(tool: ToolSpec) -> JSON:

@@ -45,6 +45,7 @@ class ResponsesWire:
         "store": refusing(r"\bstore\b"),
     }
     server_wide = frozenset(["prompt_cache_key", "store"])
+    passing: Collection[str] = frozenset(["reasoning"])
     decoder = EventParser
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -112,7 +113,7 @@ class ResponsesWire:
         }
 
     def _choice(self, request: ModelRequest) -> JSONObject:
-        refused = request.thinking and not self._profile.forced_calls_while_thinking
+        refused = request.thinking and request.thinking.wanted and not self._profile.forced_calls_while_thinking
         auto = request.tool_choice == "auto" or (refused and request.tool_choice == "required")
         return {} if auto or not self._tools.names(request.tools) else {"tool_choice": request.tool_choice}
 
