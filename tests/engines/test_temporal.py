@@ -165,7 +165,9 @@ def services(folder: Path, run_id: str) -> Services:
             "executor": executor,
             "synthesizer": ScriptedModel(otherwise=summary),
         }
-        stages, functions = planning_parts(models, infos, "", ModelSettings(), Planning(), Limits())
+        models["replanner"] = models["planner"]
+        settings = dict.fromkeys(models, ModelSettings())
+        stages, functions = planning_parts(models, infos, "", settings, Planning(), Limits())
     return Services(stages, toolbox, lambda: folder, functions=functions)
 
 
