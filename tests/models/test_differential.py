@@ -59,7 +59,7 @@ MEANT = [
     Meant("gemini", "*thoughtSignature", None, "c2tpcF90aG91Z2h0X3NpZ25hdHVyZV92YWxpZGF0b3I=",
           "what stands for a signature is only for models that refuse a call without one (Gemini 3)"),
     Meant("anthropic", "messages.*.is_error", None, False, "the default"),
-    Meant("bedrock", "messages.*.toolResult.status", None, "success", "the default; the field is for Claude and Nova only"),
+    Meant("bedrock", "messages.*.toolResult.status", None, "success", "the default, and only for Claude and Nova"),
     # files
     Meant("chat", "*file.filename", "a.pdf", "filename.pdf", "a file keeps its name"),
     Meant("responses", "*.filename", "a.pdf", "filename.pdf", "a file keeps its name"),
