@@ -132,7 +132,8 @@ class PromptCaching:
 class ModelSettings:
     """How models are called. None leaves a thing to the provider.
 
-    `max_output_tokens` caps a reply, thoughts included. `stop` are texts at which a reply ends. `options` go into the
+    `max_output_tokens` caps a reply, thoughts included; a budget that Claude is given for thoughts comes on top of it.
+    `stop` are texts at which a reply ends. `options` go into the
     request body last, over everything else.
 
     `timeout` is the seconds that a call may go without any sign of life, `max_seconds` what it may take altogether,

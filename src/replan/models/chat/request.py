@@ -160,8 +160,9 @@ class ChatWire:
             case User():
                 return {"role": "user", "content": self._user_content(message.content)}
             case ToolResult():
-                text = "\n".join(described(part) for part in message.content)
-                return {"role": "tool", "tool_call_id": wire_id(message.call_id), "content": text or "(empty)"}
+                text = "\n".join(described(part) for part in message.content) or "(empty)"
+                content = f"Error: {text}" if message.is_error else text  # the API has no field for it
+                return {"role": "tool", "tool_call_id": wire_id(message.call_id), "content": content}
             case Assistant():
                 return self._assistant(message)
 
