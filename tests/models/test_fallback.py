@@ -22,7 +22,7 @@ from replan.messages import Assistant, Refusal, Text
 from replan.model import Conversation, Delta, Done, Model, ModelProfile, ModelRequest, Retry, TextDelta
 from replan.models import Fallback, resolve
 from replan.settings import ModelSettings
-from replan.testing import ScriptedModel, ScriptedServer, error_reply
+from replan.testing import ScriptedModel, ScriptedServer, call, error_reply
 from replan.usage import Usage
 
 Collect = Callable[..., Awaitable[list[Delta]]]
@@ -88,6 +88,13 @@ async def test_what_was_streamed_before_the_error_is_made_void(collect: Collect)
 
     deltas = await collect(Fallback(cut(), b("two")))
     assert deltas[:3] == [TextDelta("half"), Retry(1, "cut; asking two:b", 0.0), TextDelta("two")]
+
+
+async def test_of_a_chain_in_a_chain_the_model_that_answered_is_named(collect: Collect):
+    chain = Fallback(a(Overloaded("busy")), b("two"))
+    done = (await collect(Fallback(chain, ScriptedModel("three", name="three:c"))))[-1]
+    assert isinstance(done, Done)
+    assert (done.message.text, done.model) == ("two", "two:b")
 
 
 async def test_a_stream_without_an_end_moves_on(collect: Collect):
@@ -185,6 +192,13 @@ async def test_a_refusal_moves_on_where_that_is_asked_for(collect: Collect, repl
     assert isinstance(done, Done)
     assert (done.message.content, done.model) == ((Text("two"),), "two:b")
     assert done.usage.model_calls == 2
+
+
+async def test_a_filter_is_raised_where_it_is_not_to_move_on(collect: Collect):
+    second = b("two")
+    with pytest.raises(ContentFiltered, match="stopped"):
+        await collect(Fallback(a(ContentFiltered("stopped")), second))
+    assert second.requests == []
 
 
 async def test_refusals_move_on_once(collect: Collect):
@@ -298,3 +312,15 @@ async def test_an_agents_run_goes_on_with_the_next_model_and_its_usage_goes_to_i
         result = await Agent(model, tools=[lookup]).run("What is a?")
     assert result.text == "It is 7."
     assert list(result.usage_by_model) == ["two:b"]
+
+
+async def test_each_model_of_a_run_has_the_usage_of_its_own_calls():
+    def lookup(key: str) -> str:
+        """Look up."""
+        return f"{key} is 7"
+
+    first, second = a(call("lookup", key="a"), Overloaded("busy")), b("It is 7.")
+    result = await Agent(Fallback(first, second), tools=[lookup]).run("What is a?")
+    assert result.text == "It is 7."
+    assert {name: usage.model_calls for name, usage in result.usage_by_model.items()} == {"one:a": 1, "two:b": 1}
+    assert len(second.requests[0].conversation.messages) == 3

@@ -1,4 +1,5 @@
 import asyncio
+import selectors
 import threading
 from collections.abc import AsyncGenerator
 
@@ -261,6 +262,39 @@ def test_limits_hold_across_threads_and_loops():
         thread.join(15)
     assert (ended, under_way) == (300, 0)
     assert 1 <= most <= 3
+
+
+class Idle(selectors.DefaultSelector):
+    """Tells when the loop has nothing left to do but wait for others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = threading.Event()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            self.idle.set()
+        return super().select(timeout)
+
+
+async def test_a_loop_that_sleeps_in_another_thread_is_woken():
+    limiter = Limiter(concurrent=1)
+    selector = Idle()
+
+    async def wait() -> None:
+        async with limiter.slot():
+            pass
+
+    def run() -> None:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+            runner.run(wait())
+
+    thread = threading.Thread(target=run, daemon=True)
+    async with limiter.slot():
+        thread.start()
+        assert await asyncio.to_thread(selector.idle.wait, 10)
+    await asyncio.to_thread(thread.join, 10)
+    assert not thread.is_alive()
 
 
 def test_who_waited_in_a_loop_that_was_closed_holds_up_nobody():
