@@ -70,7 +70,9 @@ from replan.model import (
     ThinkingDelta,
     ToolSpec,
 )
+from replan.models.adapted import AdaptedModel
 from replan.models.pydantic_ai import from_pydantic_ai
+from replan.models.retry import Backoff
 from replan.settings import ModelSettings, PromptCaching
 from replan.settings import Thinking as ThinkingSetting
 from replan.testing import ScriptedServer, call, error_reply
@@ -160,6 +162,14 @@ async def test_messages_are_made_once(finish: Finish):
     await finish(model, conversation)
     assert asked.messages[0].parts[0] is first
     assert len(asked.messages) == 3
+
+
+async def test_neighbours_stay_apart_in_what_is_kept(finish: Finish):
+    asked = Asked()
+    model, conversation = asked.model(), Conversation([user("hello"), user("again")])
+    for _ in range(2):
+        await finish(model, conversation)
+        assert [part.content for part in asked.messages[0].parts] == ["hello", "again"]
 
 
 async def test_images_sounds_and_files_go_along(finish: Finish):
@@ -393,6 +403,21 @@ async def test_a_model_that_does_not_stream_is_asked_whole_from_then_on(finish: 
         assert asked.calls == calls
 
 
+async def test_that_a_model_does_not_stream_is_found_out_once(finish: Finish):
+    tried: list[bool] = []
+
+    class Whole(FunctionModel):
+        @asynccontextmanager
+        async def request_stream(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+            tried.append(True)
+            raise NotImplementedError("no streamed requests")
+            yield
+
+    model = from_pydantic_ai(Whole(Asked()))
+    assert [(await finish(model)).message.text for _ in range(2)] == ["fine", "fine"]
+    assert tried == [True]
+
+
 async def test_arguments_that_are_none_are_kept_raw(finish: Finish):
     done = await finish(Asked(ToolCallPart("lookup", "{bro", "c9")).model())
     assert done.message.calls == (ToolCall("c9", "lookup", {}, "{bro"),)
@@ -510,6 +535,8 @@ async def test_other_errors_stay_what_they_are(collect: Collect):
         await collect(streaming(ZeroDivisionError()))
     with pytest.raises(AssertionError, match="mine"):
         await collect(streaming(AssertionError("mine")))
+    with pytest.raises(TimeoutError, match="its own"):
+        await collect(streaming(TimeoutError("its own")))
 
 
 async def test_a_failed_call_is_repeated_and_what_it_streamed_is_void(collect: Collect):
@@ -526,11 +553,38 @@ async def test_a_failed_call_is_repeated_and_what_it_streamed_is_void(collect: C
     assert [type(delta) for delta in deltas] == [TextDelta, Retry, TextDelta, Done]
 
 
-async def test_the_wait_that_a_provider_asks_for_is_kept(collect: Collect):
-    error = exceptions.ModelRateLimitError("m", "slow", retry_after=7.5)
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ModelRateLimitError("m", "slow", retry_after=7.5),
+        exceptions.ModelHTTPError(429, "m", None, headers={"retry-after": "7.5"}),
+        exceptions.ModelHTTPError(429, "m", None, retry_after=7.5),
+    ],
+)
+async def test_the_wait_that_a_provider_asks_for_is_kept(collect: Collect, error: Exception):
     with pytest.raises(RateLimited) as caught:
         await collect(streaming(error))
     assert caught.value.retry_after == 7.5
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.ModelRateLimitError("m", "slow", retry_after=3600),
+        exceptions.ModelHTTPError(429, "m", retry_after=3600),
+    ],
+)
+async def test_no_wait_is_longer_than_a_minute(collect: Collect, error: Exception):
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    source = cast("Any", streaming(error))._source
+    with pytest.raises(RateLimited) as caught:
+        await collect(AdaptedModel(source, backoff=Backoff(max_retries=1, sleep=sleep)))
+    assert slept == [60.0]
+    assert caught.value.retry_after == 3600
 
 
 async def test_a_silent_model_is_given_up(collect: Collect):

@@ -48,7 +48,7 @@ from .adapted import AdaptedModel, sent
 from .body import tool_name
 from .content import described, loaded
 from .draft import Draft, Tally
-from .failures import Failure, answer_failure
+from .failures import MAX_RETRY_AFTER, Failure, answer_failure
 from .structured import OutputTool, schema_instructions
 from .thinking import resolve_thinking
 
@@ -385,14 +385,14 @@ def _written(arguments: Any) -> str:
 def _failure(error: Any, name: str) -> Failure:
     if isinstance(error, ExceptionGroup):  # of a router, all of whose models failed
         return _failure(cast("Any", error).exceptions[-1], name)
+    wait = getattr(error, "retry_after", None)
     if isinstance(error, ModelHTTPError):
+        headers = dict(error.headers or {}) if wait is None else {"retry-after": f"{wait:f}"}
         body = error.body
         data = body.encode() if isinstance(body, str) else b"" if body is None else encode(normalise(body))
-        failure = answer_failure(error.status_code, error.headers or {}, data, model=name)
-        failure.wait = failure.wait if failure.wait is not None else error.retry_after
-        return failure
+        return answer_failure(error.status_code, headers, data, model=name)
     names = {kind.__name__ for kind in type(error).__mro__}
     found = ((kind, repeat) for theirs_name, kind, repeat in _KINDS if theirs_name in names)
     kind, repeat = next(found, (BadResponse, False))
-    wait = getattr(error, "retry_after", None)
-    return Failure(kind(f"{name}: {error}", model=name, retry_after=wait), repeat=repeat, wait=wait)
+    failure = kind(f"{name}: {error}", model=name, retry_after=wait)
+    return Failure(failure, repeat=repeat, wait=wait and min(wait, MAX_RETRY_AFTER))
