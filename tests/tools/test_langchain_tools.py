@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from replan import Agent, ToolContext, tool
 from replan.errors import ConfigError, MissingDependency
 from replan.mcp import McpServers
-from replan.messages import File, Image, Text
+from replan.messages import Audio, File, Image, Text
 from replan.testing import ScriptedModel, call
 from replan.testing.mcp import http_server
 from replan.tool import InvalidArguments, Tool, ToolError, ToolOutput
@@ -119,6 +119,33 @@ async def test_an_artifact_is_the_structured_result(context: ToolContext[Any]):
         return "three numbers", [1, 2, 3]
 
     assert await only(count).call({}, context) == ToolOutput((Text("three numbers"),), [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("text", "structured"), [('{"a": 1}', {"a": 1}), (" [1]", [1]), ("{not JSON", None), ("7", None)]
+)
+async def test_a_text_that_is_an_object_or_a_list_is_structured(
+    context: ToolContext[Any], text: str, structured: object
+):
+    @their_tool
+    def say() -> str:
+        """Say."""
+        return text
+
+    assert await only(say).call({}, context) == ToolOutput((Text(text),), structured)
+
+
+async def test_a_block_that_we_have_no_part_for_is_text(context: ToolContext[Any]):
+    @their_tool
+    def point() -> ToolMessage:
+        """Point."""
+        blocks: Any = [{"type": "image", "file_id": "f1"}, {"type": "audio", "url": "https://example.com/a.wav"}]
+        return ToolMessage(blocks, tool_call_id="c1")
+
+    unknown, sound = (await only(point).call({}, context)).content
+    assert isinstance(unknown, Text)
+    assert '"file_id"' in unknown.text
+    assert sound == Audio("audio/wav", None, "https://example.com/a.wav")
 
 
 async def test_content_blocks_become_parts(context: ToolContext[Any]):
