@@ -3,7 +3,8 @@ import importlib
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from langchain_core import exceptions
@@ -54,7 +55,9 @@ from replan.model import (
     ThinkingDelta,
     ToolSpec,
 )
+from replan.models.adapted import AdaptedModel
 from replan.models.langchain import from_langchain
+from replan.models.retry import Backoff
 from replan.settings import ModelSettings
 
 Collect = Callable[..., Awaitable[list[Delta]]]
@@ -221,6 +224,14 @@ async def test_tools_are_bound_once(finish: Finish, monkeypatch: pytest.MonkeyPa
     await finish(model, tools=tools)
     await finish(model, tools=tools)
     assert len(bound) == 1
+
+
+async def test_what_must_be_called_is_said_anew_in_each_call(finish: Finish):
+    theirs, model = asked()
+    tools = (LOOKUP,)
+    for choice in ("auto", "required", "auto"):
+        await finish(model, tools=tools, tool_choice=choice)
+    assert [given.get("tool_choice") for given in theirs.given] == [None, "any", None]
 
 
 def test_the_profile_is_what_theirs_says():
@@ -413,8 +424,18 @@ async def test_a_reply_that_was_changed_since_is_made_anew(finish: Finish):
 
 
 async def test_an_empty_answer_is_an_error(collect: Collect):
-    with pytest.raises(BadResponse):
+    with pytest.raises(BadResponse, match="streamed:m: No generation"):
         await collect(streamed())
+
+
+async def test_an_empty_answer_is_asked_for_again(finish: Finish):
+    theirs = Streamed(replies=[])
+
+    async def sleep(seconds: float) -> None:
+        theirs.replies = ["fine"]
+
+    source = cast("Any", from_langchain(theirs))._source
+    assert (await finish(AdaptedModel(source, backoff=Backoff(sleep=sleep)))).message.text == "fine"
 
 
 # ---- errors, limits, time
@@ -424,6 +445,7 @@ class StatusError(Exception):
     def __init__(self, status: int, message: str, body: Any = None) -> None:
         super().__init__(message)
         self.status_code, self.body = status, body
+        self.response: Any = None
 
 
 class ClientError(Exception):
@@ -464,6 +486,14 @@ async def test_errors_become_ours(collect: Collect, error: Exception, kind: type
         await collect(streamed(error))
     assert type(caught.value) is kind
     assert caught.value.model == "streamed:m"
+
+
+async def test_the_wait_that_a_provider_asks_for_is_kept(collect: Collect):
+    error = StatusError(429, "slow")
+    error.response = SimpleNamespace(headers={"Retry-After": "7.5"})
+    with pytest.raises(RateLimited) as caught:
+        await collect(streamed(error))
+    assert caught.value.retry_after == 7.5
 
 
 async def test_a_model_without_tools_that_is_given_some_is_an_error(collect: Collect):

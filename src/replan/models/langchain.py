@@ -82,6 +82,9 @@ _KINDS: tuple[tuple[str, type[ModelError], bool], ...] = (
 )
 """Errors without a status, by the names of their classes: each integration has its own."""
 
+_EMPTY = "No generation"
+"""In the error, of no class of its own, that LangChain makes of an empty answer."""
+
 _ENDED = ("finish_reason", "stop_reason", "stopReason", "done_reason", "incomplete_details")
 _SENDER = ("model_provider", "output_version", "id")
 
@@ -137,12 +140,8 @@ class _LangChain:
                         yield delta if tool is None else tool.delta(delta)
             finally:
                 await stream.aclose()
-            if not chunks:
-                raise Failure(BadResponse(f"{self.name}: the answer is empty", model=self.name), repeat=True)
             done = self._done(chunks, request)
             yield done if tool is None else tool.done(done)
-        except Failure:
-            raise
         except Exception as error:
             raise _failure(error, self.name) from error
 
@@ -365,7 +364,7 @@ def _failure(error: Exception, name: str) -> Failure:
         body = getattr(error, "body", None) or {"error": {"message": str(error)}}
         return answer_failure(status, _headers(given), encode(normalise(body)), model=name)
     found = ((kind, repeat) for words, kind, repeat in _KINDS if re.search(rf"\b({words})\b", names))
-    kind, repeat = next(found, (BadResponse, False))
+    kind, repeat = next(found, (BadResponse, _EMPTY in text))
     return Failure(kind(text, model=name), repeat=repeat)
 
 
