@@ -161,8 +161,8 @@ def plain(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for part in parts:
         signed = "thoughtSignature" in part
         if part.get("thought") and not signed:
-            last = part
-        elif "text" in part and not signed and last.keys() == {"text"}:
+            continue
+        if "text" in part and not signed and last.keys() == {"text"}:
             last["text"] += part["text"]
         elif part != {"text": ""}:
             last = {name: dict(value) if isinstance(value, dict) else value for name, value in part.items()}
