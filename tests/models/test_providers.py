@@ -9,6 +9,7 @@ from replan.encoding import encode
 from replan.errors import AuthError, ConfigError, MissingDependency, ReplanError
 from replan.model import ModelProfile
 from replan.models import PROVIDERS, Provider, default_model, resolve
+from replan.models.connecting import Given
 from replan.models.speaking import chat
 from replan.settings import ModelSettings
 from replan.testing import HttpReply, ScriptedModel, ScriptedServer, error_reply
@@ -368,3 +369,13 @@ async def test_a_provider_of_ones_own_is_a_row(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setenv("MY_KEY", "my-own-key")
         assert (await finish(resolve("mine:a"))).message.text == "ok"
     assert server.requests[0].headers["authorization"] == "Bearer my-own-key"
+
+
+def test_a_password_in_an_address_is_not_shown():
+    model = resolve("openai-compatible:m", base_url="https://me:hidden-password@example.com/v1?key=hidden-key")
+    assert repr(model) == "HttpModel('openai-compatible:m', base_url='https://example.com/v1')"
+
+
+def test_what_is_given_shows_no_key():
+    given = Given("a:b", "a", "b", "https://a.b", SECRET, {"secret_access_key": SECRET})
+    assert SECRET not in repr(given)

@@ -33,15 +33,16 @@ _SHORTEST_SECRET = 8
 KeyHeader: TypeAlias = Literal["Authorization", "api-key", "x-api-key", "x-goog-api-key"]
 
 
-class Given(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Given:
     """What is known of how to reach a model: arguments, else environment variables, else the row."""
 
     text: str
     provider: str
     model: str
     base_url: str
-    api_key: str | None
-    options: Mapping[str, Any]
+    api_key: str | None = field(repr=False)
+    options: Mapping[str, Any] = field(repr=False)
 
 
 class Connected(NamedTuple):

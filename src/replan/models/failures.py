@@ -17,7 +17,7 @@ from replan.errors import (
     RateLimited,
 )
 
-__all__ = ["Failure", "answer_failure", "event_failure", "retry_after"]
+__all__ = ["MAX_RETRY_AFTER", "Failure", "answer_failure", "event_failure", "retry_after"]
 
 MAX_RETRY_AFTER = 60.0
 """Seconds: the longest wait that a provider can ask for."""

@@ -24,7 +24,7 @@ from .failures import Failure, answer_failure
 if TYPE_CHECKING:  # loading aiohttp takes 0.2 s
     from aiohttp import ClientResponse, ClientSession
 
-__all__ = ["check_allowed", "close_all", "drain", "post_stream", "set_blocked"]
+__all__ = ["check_allowed", "close_all", "drain", "post_stream", "public_url", "set_blocked"]
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to reach a provider, TLS included."""
@@ -46,7 +46,7 @@ def check_allowed(target: str) -> None:
     """Raise `ConfigError` where real requests are blocked and `target`, a URL or `local:name`, is one."""
     if _blocked and (target.startswith("local:") or not _on_this_machine(urlsplit(target).hostname or "")):
         raise ConfigError(
-            f"real model requests are blocked, and {_public(target)!r} is one; "
+            f"real model requests are blocked, and {public_url(target)!r} is one; "
             "use ScriptedModel or ScriptedServer, or allow it by replan.testing.allow_real_requests()"
         )
 
@@ -187,7 +187,7 @@ def _proxy(url: str) -> str | None:
         proxy = f"http://{proxy}"
     if proxy and not proxy.startswith(("http://", "https://")):
         raise ConfigError(
-            f"the proxy {_public(proxy)!r} for {host!r} is not supported; use an http:// one, or NO_PROXY"
+            f"the proxy {public_url(proxy)!r} for {host!r} is not supported; use an http:// one, or NO_PROXY"
         )
     return proxy
 
@@ -251,7 +251,7 @@ def _on_this_machine(host: str) -> bool:
         return False
 
 
-def _public(url: str) -> str:
+def public_url(url: str) -> str:
     """The address without credentials, query and fragment."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else url

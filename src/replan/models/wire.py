@@ -16,7 +16,7 @@ from replan.settings import ModelSettings
 from replan.usage import Usage
 
 from .failures import Failure
-from .http import drain, post_stream
+from .http import drain, post_stream, public_url
 from .limiter import Limiter, limiter_for
 from .options import completed
 from .retry import Backoff, repeat
@@ -217,7 +217,7 @@ class HttpModel:
         self._hidden = _secret_values(endpoint.headers)
 
     def __repr__(self) -> str:
-        return f"HttpModel({self.name!r}, base_url={self._endpoint.base_url!r})"
+        return f"HttpModel({self.name!r}, base_url={public_url(self._endpoint.base_url)!r})"
 
     @property
     def name(self) -> str:
